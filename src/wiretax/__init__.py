@@ -1,0 +1,37 @@
+"""wiretax: know what the wire between your GPUs costs your training, before you pay for it.
+
+The public API is the functions of :mod:`wiretax.jobs` and the dataclasses of :mod:`wiretax.model`, loaded when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Run": "wiretax.model.run",
+    "Machine": "wiretax.model.machine",
+    "Finding": "wiretax.model.finding",
+    "Verdict": "wiretax.model.finding",
+    "WiretaxError": "wiretax.errors",
+    "check": "wiretax.jobs.check",
+    "inspect": "wiretax.jobs.inspect",
+    "load_run": "wiretax.store.folder",
+    "save_run": "wiretax.store.folder",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name on first use, so that ``import wiretax`` stays fast."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'wiretax' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -1,0 +1,1 @@
+"""Parse, call one job, print, return an exit code."""

@@ -1,0 +1,1 @@
+"""One file a job; the only place that joins the folders."""

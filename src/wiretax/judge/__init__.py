@@ -1,0 +1,1 @@
+"""Think: pure functions from model to model."""

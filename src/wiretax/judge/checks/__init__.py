@@ -1,0 +1,1 @@
+"""One file a subject; each turns a run into findings."""

@@ -1,0 +1,1 @@
+"""Start ranks through an existing engine; the worker is what each rank runs."""

@@ -1,0 +1,1 @@
+"""Load the wires. torch lives here, imported lazily."""

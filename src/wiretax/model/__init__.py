@@ -1,0 +1,1 @@
+"""What we know: frozen dataclasses with units in their names. No I/O, no torch, no clock."""

@@ -1,0 +1,45 @@
+"""Real training steps and one-GPU profiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """Where a step's time went; communication counts only where nothing else ran."""
+
+    forward: float | None = None
+    backward: float | None = None
+    optimizer: float | None = None
+    exposed_communication: float | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTiming:
+    """One training configuration, timed with a device synchronisation around every step."""
+
+    strategy: str
+    num_gpus: int
+    wire: str
+    workload: str
+    batch_per_gpu: int
+    step_seconds: float
+    samples_seconds: tuple[float, ...] = ()
+    samples_per_second: float
+    """Global: all GPUs together."""
+    phases: Phases | None = None
+    efficiency_fraction: float | None = None
+    peak_memory_bytes: int | None = None
+    launches: int = 1
+    missing: dict[str, str] = field(default_factory=dict)
+    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"phases"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Profiles of a step on one GPU, and real steps at several GPU counts."""
+
+    steps: tuple[StepTiming, ...] = ()

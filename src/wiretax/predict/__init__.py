@@ -1,0 +1,1 @@
+"""Predict: pure functions."""

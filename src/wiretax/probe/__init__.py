@@ -1,0 +1,1 @@
+"""Ask the machine: read-only, no load."""

@@ -1,0 +1,1 @@
+"""Pasted text into the model, one file a format."""

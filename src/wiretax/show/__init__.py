@@ -1,0 +1,1 @@
+"""Explain a run to people and machines."""

@@ -1,0 +1,117 @@
+"""A folder of run files: one JSON a run, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wiretax.errors import BadInput
+from wiretax.model.run import Run
+from wiretax.store.codec import MAX_DOCUMENT_BYTES, decode_run, encode
+
+
+def runs_folder() -> Path:
+    """Where runs are kept: ``$WIRETAX_HOME/runs``, else ``$XDG_DATA_HOME/wiretax/runs``, else ``~/.local/share/wiretax/runs``."""
+    home = os.environ.get("WIRETAX_HOME")
+    if home:
+        return Path(home) / "runs"
+    data = os.environ.get("XDG_DATA_HOME")
+    base = Path(data) if data and os.path.isabs(data) else Path(os.path.expanduser("~")) / ".local" / "share"
+    return base / "wiretax" / "runs"
+
+
+def new_run_id(now: datetime | None = None) -> str:
+    """A new id such as ``20261130T221500-4f2a9c``: sorts by time, and two runs of one second differ."""
+    return f"{(now or datetime.now(UTC)).strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def save_run(run: Run, path: Path | None = None) -> Path:
+    """Writes a run atomically: a reader sees the old file or the whole new one, also after a power cut.
+
+    Args:
+        run: the document.
+        path: the file; by default ``<runs folder>/<run id>.json``.
+
+    Returns:
+        The file written.
+
+    Raises:
+        OSError: the folder cannot be made or written (a read-only home, a full disk).
+        BadDocument: the run holds NaN or infinity.
+    """
+    target = path if path is not None else runs_folder() / f"{run.run_id}.json"
+    write_atomically(target, encode(run))
+    return target
+
+
+def write_atomically(target: Path, data: bytes) -> None:
+    """Writes ``data`` beside ``target``, flushes it to disk and renames it over; leaves nothing behind when it fails."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def load_run(name: str | Path) -> Run:
+    """A run by file name, by id, or by an unambiguous beginning of an id.
+
+    Raises:
+        BadInput: no such file or run, or several ids begin so.
+        BadDocument: the file is damaged or from the future.
+    """
+    path = find_run(name)
+    return decode_run(read_bytes(path), str(path))
+
+
+def find_run(name: str | Path) -> Path:
+    """The file of a run; see :func:`load_run`."""
+    path = Path(name)
+    if path.suffix == ".json" or os.sep in str(name) or path.is_file():
+        return path
+    folder = runs_folder()
+    matches = [file for file in list_run_files(folder) if file.stem.startswith(str(name))]
+    exact = [file for file in matches if file.stem == str(name)]
+    if len(exact) == 1 or len(matches) == 1:
+        return (exact or matches)[0]
+    if matches:
+        raise BadInput(f"{len(matches)} runs begin with {name!r}.", do=f"Give more of the id, such as {matches[-1].stem}.")
+    raise BadInput(f"There is no file {name!r} and no run of that id in {folder}.", do="`wiretax check` makes a run and prints where it is kept.")
+
+
+def list_run_files(folder: Path | None = None) -> Iterator[Path]:
+    """The files of the runs folder, oldest first; none when the folder does not exist."""
+    base = folder if folder is not None else runs_folder()
+    if not base.is_dir():
+        return
+    yield from sorted(file for file in base.iterdir() if file.suffix == ".json" and not file.name.startswith("."))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a document file.
+
+    Raises:
+        BadInput: the file is missing, not a regular file, unreadable, or far too large.
+    """
+    try:
+        if path.is_dir():
+            raise BadInput(f"{path} is a directory.", do="Give a file.")
+        size = path.stat().st_size
+        if size > MAX_DOCUMENT_BYTES:
+            raise BadInput(f"{path} has {size} bytes, too many for a document of wiretax.")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise BadInput(f"There is no file {path}.") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from None
