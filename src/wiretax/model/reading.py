@@ -24,7 +24,7 @@ def unexplained(value: Any, path: str = "$") -> Iterator[str]:
         path: where ``value`` stands, in the notation of msgspec (``$.machine.gpus[0].name``).
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        answers = getattr(value, "none_is_an_answer", frozenset())
+        answers: frozenset[str] = getattr(value, "none_is_an_answer", frozenset())
         missing: Mapping[str, str] = getattr(value, "missing", {})
         for field in dataclasses.fields(value):
             inner = getattr(value, field.name)
@@ -64,7 +64,7 @@ def explain(value: Any) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changes: dict[str, Any] = {}
-        answers = getattr(value, "none_is_an_answer", frozenset())
+        answers: frozenset[str] = getattr(value, "none_is_an_answer", frozenset())
         missing = dict(getattr(value, "missing", {}))
         has_missing = hasattr(value, "missing")
         for field in dataclasses.fields(value):

@@ -90,7 +90,8 @@ def _parse(data: bytes, source: str) -> dict[str, Any]:
         raise BadDocument(f"{source}: not UTF-8 text (byte {error.start}).", do="Is this a JSON file?") from None
     except json.JSONDecodeError as error:
         raise BadDocument(
-            f"{source}: line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.", do="The file is damaged or cut off; use another copy."
+            f"{source}: line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.",
+            do="The file is damaged or cut off; use another copy.",
         ) from None
     except ValueError as error:
         raise BadDocument(f"{source}: {error}") from None

@@ -87,7 +87,9 @@ def find_run(name: str | Path) -> Path:
         return (exact or matches)[0]
     if matches:
         raise BadInput(f"{len(matches)} runs begin with {name!r}.", do=f"Give more of the id, such as {matches[-1].stem}.")
-    raise BadInput(f"There is no file {name!r} and no run of that id in {folder}.", do="`wiretax check` makes a run and prints where it is kept.")
+    raise BadInput(
+        f"There is no file {name!r} and no run of that id in {folder}.", do="`wiretax check` makes a run and prints where it is kept."
+    )
 
 
 def list_run_files(folder: Path | None = None) -> Iterator[Path]:
