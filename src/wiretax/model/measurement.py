@@ -210,3 +210,25 @@ class Measurements:
     compute: tuple[Compute, ...] = ()
     overlap: tuple[Overlap, ...] = ()
     incidents: tuple[Incident, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What this machine should reach on one subject, computed from the links present and the limits measured.
+
+    A rate is that of one direction, as :class:`Copy` and :class:`Point` count it (for collectives: busbw).
+    """
+
+    subject: str
+    """``pair_copy``, ``all_reduce``, ``all_gather``, ... : an operation, or what is copied."""
+    wire: str
+    world_size: int | None = None
+    source_gpu: int | None = None
+    """NVML index, for a subject that concerns one pair."""
+    target_gpu: int | None = None
+    low_bytes_per_second: float
+    expected_bytes_per_second: float
+    high_bytes_per_second: float
+    because: tuple[str, ...] = ()
+    """The steps from the links to the figure, each a sentence ("18 NVLinks of 25 GB/s each way")."""
+    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"world_size", "source_gpu", "target_gpu"})

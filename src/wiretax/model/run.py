@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from wiretax.model.finding import Finding, Verdict
 from wiretax.model.forecast import Forecast
 from wiretax.model.machine import Machine
-from wiretax.model.measurement import Measurements
+from wiretax.model.measurement import Expected, Measurements
 from wiretax.model.money import Plan, Price
 from wiretax.model.observation import Observation
 from wiretax.model.training import Training
@@ -59,6 +59,8 @@ class Run:
     price: Price | None = None
     observations: tuple[Observation, ...] = ()
     measurements: Measurements = field(default_factory=Measurements)
+    expectations: tuple[Expected, ...] = ()
+    """What the wires and pairs of this machine should reach; every "% of its limit" is a measurement over one of these."""
     training: Training = field(default_factory=Training)
     forecasts: tuple[Forecast, ...] = ()
     findings: tuple[Finding, ...] = ()
