@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from wiretax.model.profile import Profile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
@@ -42,4 +44,5 @@ class StepTiming:
 class Training:
     """Profiles of a step on one GPU, and real steps at several GPU counts."""
 
+    profiles: tuple[Profile, ...] = ()
     steps: tuple[StepTiming, ...] = ()
