@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Result = Copy | Compute | Overlap | PeerTruth | Incident
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The stage's time is spent; what was measured has been written already."""
 
 
@@ -168,7 +168,7 @@ class Rank:
             ranks: who takes part; all by default.
 
         Raises:
-            OutOfTime: somebody did not answer before the deadline.
+            OutOfTimeError: somebody did not answer before the deadline.
         """
         members = range(self.world_size) if ranks is None else ranks
         number = self._exchanges.get(topic, 0)
@@ -191,9 +191,9 @@ class Rank:
         """Waits for a key no longer than the deadline allows."""
         left = self.seconds_left
         if left <= 0:
-            raise OutOfTime(key)
+            raise OutOfTimeError(key)
         try:
             self.store.wait([key], timedelta(seconds=max(left, 0.001)))
         except Exception as error:  # torch raises DistStoreError, RuntimeError or its own timeout class by version
-            raise OutOfTime(f"{key}: {error}") from error
+            raise OutOfTimeError(f"{key}: {error}") from error
         return bytes(self.store.get(key))

@@ -1,0 +1,139 @@
+"""Processes that we started: find all of them, end all of them, and say which would not end.
+
+torchrun puts each rank into a session of its own, so killing its process group is not enough. Three nets catch everything: each
+process asks the kernel to be killed when its parent dies; we adopt orphans while a run lasts (sub-reaper); and we walk /proc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
+
+KILL_SECONDS = 3.0
+"""How long a process may take to go after SIGKILL before it counts as hung in the driver (DESIGN 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. ``started`` (clock ticks since boot) tells it from a later one with the same number."""
+
+    pid: int
+    parent: int
+    state: str
+    """R, S, D (waits in the kernel), T or t (stopped), Z (ended, not yet collected)."""
+    started: int
+
+
+def die_with_parent(expected_parent: int | None = None) -> None:
+    """Asks the kernel to kill this process when its parent's thread ends; ends at once if that has happened already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if expected_parent is not None and os.getppid() != expected_parent:
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """While active, descendants whose parent died become our children, so that they are found and collected."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = ctypes.c_int(0)
+    libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+
+
+def look_up(pid: int) -> Process | None:
+    """The process with this number, or None when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
+    return Process(pid=pid, parent=int(fields[1]), state=fields[0], started=int(fields[19]))
+
+
+def descendants(pid: int) -> list[Process]:
+    """All living processes below ``pid``, nearest first; itself not included."""
+    children: dict[int, list[Process]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (process := look_up(int(entry))) is not None:
+            children.setdefault(process.parent, []).append(process)
+    found: list[Process] = []
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(0), [])
+        found.extend(below)
+        waiting.extend(process.pid for process in below)
+    return found
+
+
+def is_running(process: Process) -> bool:
+    """Whether this very process (not a later one of its number) still runs; a zombie does not."""
+    now = look_up(process.pid)
+    return now is not None and now.started == process.started and now.state not in "ZX"
+
+
+def kill(process: Process, send: Callable[[int, int], None] = os.kill) -> None:
+    """SIGKILL to exactly this process."""
+    if is_running(process):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            send(process.pid, signal.SIGKILL)
+
+
+def collect_zombies(pids: list[int]) -> None:
+    """Takes the exit status of ended processes that are our own children (adopted orphans among them)."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def kill_tree(
+    root: int,
+    *,
+    extra: tuple[Process, ...] = (),
+    keep_root: bool = False,
+    seconds: float = KILL_SECONDS,
+    send: Callable[[int, int], None] = os.kill,
+    owned_by: Callable[[Process], bool] = lambda _process: True,
+) -> list[Process]:
+    """Ends everything below ``root`` (and root itself), and what is left over of earlier looks.
+
+    Args:
+        root: process number of the top.
+        extra: processes seen before that must end too, wherever they hang in the tree now.
+        keep_root: spare root itself: used with our own number, to end adopted orphans.
+        seconds: how long to wait for them.
+        send: os.kill, or a stand-in in tests.
+        owned_by: with ``keep_root``, which descendants are ours to end.
+
+    Returns:
+        Those that still run after ``seconds``: they hang in the kernel, mostly inside a GPU driver.
+    """
+    deadline = time.monotonic() + seconds
+    known: dict[tuple[int, int], Process] = {(process.pid, process.started): process for process in extra}
+    if not keep_root and (top := look_up(root)) is not None:
+        known[top.pid, top.started] = top
+    while True:
+        for process in descendants(root):
+            if not keep_root or owned_by(process):
+                known[process.pid, process.started] = process
+        running = [process for process in known.values() if is_running(process)]
+        for process in running:
+            kill(process, send)
+        collect_zombies([process.pid for process in known.values() if process.pid != root])
+        running = [process for process in running if is_running(process)]
+        if not running or time.monotonic() > deadline:
+            return running
+        time.sleep(0.02)

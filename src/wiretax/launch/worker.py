@@ -1,0 +1,204 @@
+"""What each rank runs: imports torch once, touches no CUDA, and forks one child per stage.
+
+Started by torchrun as ``python -m wiretax.launch.worker FOLDER``. NCCL reads its settings once per process and importing torch is
+slow, hence the fork: each stage gets a fresh process with its own environment in a few milliseconds. The coordinator
+(:mod:`wiretax.launch.torchrun`) talks to the ranks through small files in FOLDER and kills the children when time is up, so this
+file has no time-outs of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from wiretax.launch.plan import Ended, Go, LaunchPlan, Stage, Started
+from wiretax.launch.processes import die_with_parent, look_up
+from wiretax.measure.rank import Heartbeat, OutOfTimeError, Rank, ResultFile
+
+ALLOWED = ("wiretax.measure.", "wiretax.train.")
+POLL_SECONDS = 0.004
+ERROR_CHARACTERS = 4000
+
+
+def plan_file(folder: Path) -> Path:
+    """Where the plan is."""
+    return folder / "plan.json"
+
+
+def go_file(folder: Path, stage: int) -> Path:
+    """Its appearance starts a stage; for the number after the last stage it ends the ranks."""
+    return folder / f"go.{stage}"
+
+
+def started_file(folder: Path, stage: int, rank: int) -> Path:
+    """Process number of a stage child; stage -1: of the rank itself."""
+    return folder / f"started.{stage}.{rank}"
+
+
+def ended_file(folder: Path, stage: int, rank: int) -> Path:
+    """How a stage child ended."""
+    return folder / f"ended.{stage}.{rank}"
+
+
+def heartbeat_file(folder: Path, stage: int, rank: int) -> Path:
+    """Where a stage child is."""
+    return folder / f"beat.{stage}.{rank}"
+
+
+def results_file(folder: Path, rank: int) -> Path:
+    """What a rank has measured, over all stages."""
+    return folder / f"results.{rank}.jsonl"
+
+
+def error_file(folder: Path, stage: int, rank: int) -> Path:
+    """What a stage child printed."""
+    return folder / f"stderr.{stage}.{rank}"
+
+
+def publish(path: Path, document: Any) -> None:
+    """Makes a small file appear whole: a reader polls for its name."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    hidden.write_bytes(msgspec.json.encode(document))
+    hidden.replace(path)
+
+
+def main(folder: Path) -> int:
+    """Runs all stages as they are started; returns the exit code of the rank."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator ends us in its own order
+    rank = int(os.environ["RANK"])
+    plan = msgspec.json.decode(plan_file(folder).read_bytes(), type=LaunchPlan)
+    import torch.distributed  # noqa: F401  (before the forks, so that the children have it)
+
+    for stage in plan.stages:
+        with contextlib.suppress(ImportError):  # a stage that cannot be imported says so when it runs
+            importlib.import_module(stage.function.partition(":")[0])
+    publish(started_file(folder, -1, rank), _started(rank, -1, os.getpid()))
+    number = 0
+    while True:
+        go = _wait_for_go(folder, number, len(plan.stages))
+        if go is None:
+            return 0
+        _run_stage(folder, plan, go, rank)
+        number = go.stage + 1
+
+
+def _wait_for_go(folder: Path, number: int, end: int) -> Go | None:
+    """The next stage to run (stages may be skipped), or None at the end."""
+    while True:
+        if go_file(folder, end).exists():
+            return None
+        for stage in range(number, end):
+            path = go_file(folder, stage)
+            if path.exists():
+                return msgspec.json.decode(path.read_bytes(), type=Go)
+        time.sleep(POLL_SECONDS)
+
+
+def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            die_with_parent(parent)
+            code = _stage_child(folder, plan, plan.stages[go.stage], go, rank)
+        finally:
+            os._exit(code)  # no clean-up of torch or CUDA: it may hang, and the parent has all results
+    publish(started_file(folder, go.stage, rank), _started(rank, go.stage, child))
+    _, status = os.waitpid(child, 0)
+    died_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+    publish(
+        ended_file(folder, go.stage, rank),
+        Ended(rank=rank, stage=go.stage, exit_code=code, signal=died_by, error=_last_words(error_file(folder, go.stage, rank))),
+    )
+
+
+def _started(rank: int, stage: int, pid: int) -> Started:
+    process = look_up(pid)
+    return Started(rank=rank, stage=stage, pid=pid, started=process.started if process else 0)
+
+
+def _stage_child(folder: Path, plan: LaunchPlan, stage: Stage, go: Go, number: int) -> int:
+    """Everything that may hang. Returns the child's exit code."""
+    stderr = os.open(error_file(folder, go.stage, number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(stderr, 1)
+    os.dup2(stderr, 2)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for name, value in stage.environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    heartbeat = Heartbeat(heartbeat_file(folder, go.stage, number))
+    heartbeat.at("start", stage.wire or "", None, plan.world_size)
+    try:
+        rank = _join(folder, plan, stage, go, number, heartbeat)
+        module, _, name = stage.function.partition(":")
+        if not module.startswith(ALLOWED):
+            raise ValueError(f"stage function {stage.function!r} is outside {ALLOWED}")
+        getattr(importlib.import_module(module), name)(rank, **stage.arguments)
+        _wait_for_all(rank)
+    except OutOfTimeError as error:
+        print(f"out of time: {error}", file=sys.stderr, flush=True)
+        return 4
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        return 1
+    return 0
+
+
+def _wait_for_all(rank: Rank) -> None:
+    """A rank that is done stays until all are: a peer may still read its memory, or need the store that rank 0 serves."""
+    rank.exchange("wiretax.done", True)
+
+
+def _join(folder: Path, plan: LaunchPlan, stage: Stage, go: Go, number: int, heartbeat: Heartbeat) -> Rank:
+    """The rank's place: a store of the stage's own inside the one that torchrun's agent serves, and the device."""
+    from datetime import timedelta
+
+    import torch
+    from torch.distributed import PrefixStore, TCPStore
+
+    left = timedelta(seconds=max(go.soft_deadline - time.monotonic(), 0.5))
+    tcp = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=left)
+    if plan.device == "cuda":
+        device = torch.device("cuda", plan.cuda_ordinals[number])
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+        torch.set_num_threads(1)
+    return Rank(
+        rank=number,
+        world_size=plan.world_size,
+        local_rank=int(os.environ.get("LOCAL_RANK", number)),
+        device=device,
+        gpus=plan.gpus,
+        store=PrefixStore(f"wiretax/{go.stage}", tcp),
+        deadline=go.soft_deadline,
+        results=ResultFile(results_file(folder, number)),
+        heartbeat=heartbeat,
+    )
+
+
+def _last_words(path: Path) -> str:
+    try:
+        text = path.read_bytes()[-ERROR_CHARACTERS:].decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return text.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
