@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from wiretax.model.machine import Machine
 from wiretax.model.measurement import Measurements
@@ -47,3 +48,25 @@ class Piece:
     observations: tuple[Observation, ...] = ()
     understood: frozenset[int] = frozenset()
     damaged: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something about an input that the user must hear of, beside what was read from it.
+
+    Attributes:
+        source: the file's name as the user gave it.
+        line: 1-based; 0 where it concerns the whole file.
+        kind: ``unreadable``: the file, or a part of it, could not be read (exit code 2). ``damaged``: lines of a known format that
+            cannot be read with certainty. ``not_understood``: lines that no reader knows.
+        text: what is wrong; for ``not_understood`` the first such line, shortened.
+        count: how many lines it stands for.
+        do: what the user can do next.
+    """
+
+    source: str
+    line: int = 0
+    kind: Literal["unreadable", "damaged", "not_understood"]
+    text: str
+    count: int = 1
+    do: str = ""
