@@ -1,4 +1,4 @@
-"""What the ranks are asked to do: stages, each a function of measure/ or train/ in a child of its own with its own environment."""
+"""What the ranks are asked to do: stages, each a function of measure/ or train/ run in a child of its own with its own environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Stage:
 
     Attributes:
         name: for people and for incidents (``compute``, ``wire:p2p_off``).
-        function: ``module:function`` inside wiretax.measure or wiretax.train, called as ``function(rank, **arguments)``.
+        function: ``module:function``, called as ``function(rank, **arguments)``.
         arguments: keyword arguments, JSON.
         environment: variables set (or, where null, taken away) in the child before CUDA or NCCL is touched.
         weight: share of the free time, relative to the other stages.

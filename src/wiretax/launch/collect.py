@@ -1,0 +1,106 @@
+"""From the files of the ranks to measurements: half a line, a killed rank or a full disk cost only what they cut off."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from wiretax.launch import worker
+from wiretax.launch.plan import LaunchPlan
+from wiretax.model.measurement import Collective, Compute, Copy, Incident, Measurements, Overlap, PeerTruth, Point
+from wiretax.model.training import StepTiming
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Copy, Compute, Overlap, PeerTruth, Incident, StepTiming)}
+
+
+@dataclass(slots=True, kw_only=True)
+class Collected:
+    """What the ranks left behind.
+
+    Attributes:
+        measurements: merged; incidents reported by ranks included.
+        steps: real training steps.
+        facts: by name, one value per rank that stated it, in rank order.
+        unreadable: descriptions of lines that could not be read.
+    """
+
+    measurements: Measurements = field(default_factory=Measurements)
+    steps: tuple[StepTiming, ...] = ()
+    facts: dict[str, list[Any]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+
+
+def collect(folder: Path, plan: LaunchPlan) -> Collected:
+    """Reads everything the ranks of a launch wrote.
+
+    A size measured twice (first quickly, then better) counts once, as measured last. A pair's peer truth that was begun and
+    never decided is a hang.
+    """
+    collected = Collected()
+    found: dict[str, list[Any]] = {name: [] for name in _KINDS}
+    series: dict[tuple[Any, ...], tuple[Collective, dict[int, Point]]] = {}
+    for rank in range(plan.world_size):
+        for number, record in _records(worker.results_file(folder, rank)):
+            try:
+                _take(record, found, series, collected.facts)
+            except (msgspec.MsgspecError, KeyError, ValueError, TypeError) as error:
+                collected.unreadable.append(f"rank {rank}, record {number}: {error}")
+    collectives = tuple(
+        dataclasses.replace(header, points=tuple(points[size] for size in sorted(points))) for header, points in series.values()
+    )
+    collected.measurements = Measurements(
+        copies=tuple(found["Copy"]),
+        peer_truth=_last_of_each_pair(found["PeerTruth"]),
+        collectives=collectives,
+        compute=tuple(found["Compute"]),
+        overlap=tuple(found["Overlap"]),
+        incidents=tuple(found["Incident"]),
+    )
+    collected.steps = tuple(found["StepTiming"])
+    return collected
+
+
+def _records(path: Path) -> Iterator[tuple[int, Any]]:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line:
+            try:
+                yield number, msgspec.json.decode(line)
+            except msgspec.MsgspecError:
+                yield number, {"record": "unreadable"}
+
+
+def _take(
+    record: Any,
+    found: dict[str, list[Any]],
+    series: dict[tuple[Any, ...], tuple[Collective, dict[int, Point]]],
+    facts: dict[str, list[Any]],
+) -> None:
+    name = record["record"]
+    if name == "Point":
+        header = msgspec.convert(record["series"], Collective)
+        key = (header.backend, header.operation, header.wire, header.world_size, header.gpus, header.mode)
+        points = series[key][1] if key in series else {}
+        if record["value"] is not None:
+            point = msgspec.convert(record["value"], Point)
+            points[point.num_bytes] = point
+        series[key] = (header, points)
+    elif name == "Fact":
+        facts.setdefault(record["name"], []).append(record["value"])
+    else:
+        found[name].append(msgspec.convert(record["value"], _KINDS[name]))
+
+
+def _last_of_each_pair(truths: list[PeerTruth]) -> tuple[PeerTruth, ...]:
+    latest: dict[tuple[int, int], PeerTruth] = {}
+    for truth in truths:
+        latest[truth.source_gpu, truth.target_gpu] = truth
+    return tuple(latest.values())

@@ -1,0 +1,50 @@
+"""Stage functions for the launcher's tests: they pass a token around through the store and do whatever goes wrong in the test."""
+
+import os
+import signal
+import sys
+import time
+
+from wiretax.model.measurement import PeerTruth
+
+
+def count(rank, steps=20, seconds=None):
+    """Steps together; rank 0 writes one result."""
+    end = min(rank.deadline - 0.2, time.monotonic() + (seconds or 1e9))
+    for step in range(steps):
+        rank.at("all_reduce", "gloo", 1024, rank.world_size)
+        rank.exchange("step", step)
+        if time.monotonic() > end:
+            break
+    if rank.rank == 0:
+        rank.emit(PeerTruth(source_gpu=0, target_gpu=1, outcome="ok", num_bytes=(8,), detail=os.environ.get("TOY", "")))
+        rank.emit_fact("pid", os.getpid())
+
+
+def go_wrong(rank, who, how):
+    """After ten steps rank ``who`` dies, stops, hangs or raises; the others wait for it."""
+    for step in range(10):
+        rank.at("all_reduce", "gloo", 2**20, rank.world_size)
+        rank.exchange("step", step)
+    if rank.rank == who:
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif how == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif how == "stop_parent":
+            os.kill(os.getppid(), signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif how == "kill_parent":
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(30)
+        elif how == "hang":
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            while True:
+                time.sleep(1)
+        elif how == "raise":
+            raise RuntimeError("NCCL error: unhandled system error")
+        elif how == "exit":
+            sys.exit(7)
+    rank.at("all_reduce", "gloo", 2**21, rank.world_size)
+    rank.tick()
+    rank.exchange("step", "after")
