@@ -229,6 +229,8 @@ class Expected:
     low_bytes_per_second: float
     expected_bytes_per_second: float
     high_bytes_per_second: float
+    limit_bytes_per_second: float | None = None
+    """What the links could carry at most; null on wires that processors carry (sockets, gloo)."""
     because: tuple[str, ...] = ()
     """The steps from the links to the figure, each a sentence ("18 NVLinks of 25 GB/s each way")."""
-    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"world_size", "source_gpu", "target_gpu"})
+    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"world_size", "source_gpu", "target_gpu", "limit_bytes_per_second"})
