@@ -42,7 +42,9 @@ def test_stages_run_in_order_each_with_its_own_environment():
     assert len(set(collected.facts["pid"])) == 2  # each stage was a process of its own
 
 
-@pytest.mark.parametrize(("how", "kind", "number"), [("kill", "rank_died", signal.SIGKILL), ("raise", "error", None), ("exit", "error", None)])
+@pytest.mark.parametrize(
+    ("how", "kind", "number"), [("kill", "rank_died", signal.SIGKILL), ("raise", "error", None), ("exit", "error", None)]
+)
 def test_a_stage_child_that_dies_is_named_and_the_next_stage_still_runs(how, kind, number):
     outcome, collected = run([stage("before"), stage("bad", "go_wrong", who=1, how=how), stage("after")])
     (incident,) = outcome.incidents

@@ -19,8 +19,8 @@ class Stage:
         overhead_seconds: start-up inside the child that is not measuring (CUDA context, communicator).
         min_seconds: below this the stage is skipped, since it could measure nothing.
         max_seconds: more than this brings nothing.
-        operation: what it waits in before it has said anything else.
         wire: the wire it measures, for incidents.
+        ranks: only the first so many ranks take part; all when null.
         needs: names of stages; skipped when one of them did not complete (with its reason).
     """
 
@@ -35,6 +35,7 @@ class Stage:
     max_seconds: float = 1e9
     wire: str | None = None
     needs: tuple[str, ...] = ()
+    ranks: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ class LaunchPlan:
         world_size: number of ranks on this host.
         device: ``cuda`` or ``cpu``.
         cuda_ordinals: the CUDA ordinal of each rank; empty on CPU.
-        gpus: the NVML index of each rank; empty on CPU.
+        gpus: the NVML index of each rank; empty on CPU. Two ranks may share a GPU (peer truth on a one-GPU machine).
         stages: in the order in which they run.
     """
 

@@ -73,6 +73,7 @@ def launch(
     *,
     deadline: float,
     on_tick: Callable[[Tick], None] = lambda _tick: None,
+    unwanted: Callable[[Stage], str | None] = lambda _stage: None,
     environment: dict[str, str] | None = None,
     send_signal: Callable[[int, int], None] = os.kill,
 ) -> LaunchOutcome:
@@ -83,13 +84,14 @@ def launch(
         folder: an empty private folder (:func:`run_folder`).
         deadline: ``time.monotonic()`` at which everything must have ended; kept within ``GRACE_SECONDS`` plus one kill.
         on_tick: called several times a second; KeyboardInterrupt in it (or anywhere here) ends the launch with what there is.
+        unwanted: asked just before a stage; a reason not to run it, given what earlier stages found, or None.
         environment: the ranks' environment; this process's own by default.
         send_signal: os.kill, or a stand-in in tests.
     """
     outcome = LaunchOutcome(folder=folder)
     worker.plan_file(folder).write_bytes(msgspec.json.encode(plan))
     with adopting_orphans():
-        run = _Launch(plan, folder, outcome, deadline, on_tick, send_signal)
+        run = _Launch(plan, folder, outcome, deadline, on_tick, unwanted, send_signal)
         try:
             run.start(os.environ if environment is None else environment)
             run.stages()
@@ -110,6 +112,7 @@ class _Launch:
         outcome: LaunchOutcome,
         deadline: float,
         on_tick: Callable[[Tick], None],
+        unwanted: Callable[[Stage], str | None],
         send_signal: Callable[[int, int], None],
     ) -> None:
         self.plan = plan
@@ -117,6 +120,7 @@ class _Launch:
         self.outcome = outcome
         self.deadline = deadline
         self.on_tick = on_tick
+        self.unwanted = unwanted
         self.send_signal = send_signal
         self.torchrun: subprocess.Popen[bytes] | None = None
         self.ranks: dict[int, Process] = {}
@@ -176,6 +180,9 @@ class _Launch:
             if blocked:
                 self.outcome.not_measured.append(f"{stage.title}: {', '.join(blocked)} did not complete")
                 continue
+            if (reason := self.unwanted(stage)) is not None:
+                self.outcome.not_measured.append(f"{stage.title}: {reason}")
+                continue
             seconds = self._share(number)
             if seconds < stage.min_seconds:
                 self.outcome.not_measured.append(f"{stage.title}: the time is used up")
@@ -205,7 +212,8 @@ class _Launch:
         ended: dict[int, Ended] = {}
         give_up: float | None = None
         last_count, last_change = -1, time.monotonic()
-        while len(ended) < self.plan.world_size:
+        ranks = stage.ranks or self.plan.world_size
+        while len(ended) < ranks:
             now = time.monotonic()
             self._collect(number, ended)
             if give_up is None and any(not _ended_well(end) for end in ended.values()):
@@ -226,7 +234,8 @@ class _Launch:
 
     def _end_stage(self, number: int, stage: Stage, ended: dict[int, Ended], *, died: bool) -> bool:
         """Ends the children of a stage that did not come back, and says which rank held it up."""
-        waiting = [rank for rank in range(self.plan.world_size) if rank not in ended]
+        ranks = stage.ranks or self.plan.world_size
+        waiting = [rank for rank in range(ranks) if rank not in ended]
         states = {rank: self._state(number, rank) for rank in waiting}
         positions = self._positions(number)
         if died:
@@ -239,10 +248,10 @@ class _Launch:
         for rank in stopped:  # the rank itself was stopped: it cannot go on to another stage
             self.seen[self.ranks[rank].pid] = self.ranks[rank]
         give_up = time.monotonic() + 1.0
-        while len(ended) < self.plan.world_size - len(stopped) and not survivors and time.monotonic() < give_up:
+        while len(ended) < ranks - len(stopped) and not survivors and time.monotonic() < give_up:
             self._collect(number, ended)
             time.sleep(POLL_SECONDS)
-        return not survivors and not stopped and len(ended) == self.plan.world_size
+        return not survivors and not stopped and len(ended) == ranks
 
     def _report_hang(self, stage: Stage, waiting: list[int], states: dict[int, str], positions: dict[int, Position]) -> None:
         now = time.monotonic()

@@ -87,7 +87,9 @@ def main(folder: Path) -> int:
         go = _wait_for_go(folder, number, len(plan.stages))
         if go is None:
             return 0
-        _run_stage(folder, plan, go, rank)
+        ranks = plan.stages[go.stage].ranks
+        if ranks is None or rank < ranks:
+            _run_stage(folder, plan, go, rank)
         number = go.stage + 1
 
 
@@ -142,9 +144,9 @@ def _stage_child(folder: Path, plan: LaunchPlan, stage: Stage, go: Go, number: i
         else:
             os.environ[name] = value
     heartbeat = Heartbeat(heartbeat_file(folder, go.stage, number))
-    heartbeat.at("start", stage.wire or "", None, plan.world_size)
+    heartbeat.at("start", stage.wire or "", None, stage.ranks or plan.world_size)
     try:
-        rank = _join(folder, plan, go, number, heartbeat)
+        rank = _join(folder, plan, stage, go, number, heartbeat)
         module, _, name = stage.function.partition(":")
         getattr(importlib.import_module(module), name)(rank, **stage.arguments)
         _wait_for_all(rank)
@@ -163,7 +165,7 @@ def _wait_for_all(rank: Rank) -> None:
     rank.exchange("wiretax.done", True)
 
 
-def _join(folder: Path, plan: LaunchPlan, go: Go, number: int, heartbeat: Heartbeat) -> Rank:
+def _join(folder: Path, plan: LaunchPlan, stage: Stage, go: Go, number: int, heartbeat: Heartbeat) -> Rank:
     """The rank's place: a store of the stage's own inside the one that torchrun's agent serves, and the device."""
     from datetime import timedelta
 
@@ -180,10 +182,10 @@ def _join(folder: Path, plan: LaunchPlan, go: Go, number: int, heartbeat: Heartb
         torch.set_num_threads(1)
     return Rank(
         rank=number,
-        world_size=plan.world_size,
+        world_size=stage.ranks or plan.world_size,
         local_rank=int(os.environ.get("LOCAL_RANK", number)),
         device=device,
-        gpus=plan.gpus,
+        gpus=plan.gpus[: stage.ranks],
         store=PrefixStore(f"wiretax/{go.stage}", tcp),
         deadline=go.soft_deadline,
         results=ResultFile(results_file(folder, number)),

@@ -1,0 +1,171 @@
+"""Which stages a check runs: the order of their worth, so that a budget that ends early has bought the most telling numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from wiretax.launch.plan import LaunchPlan, Stage
+from wiretax.measure.wires import Wire, wires
+from wiretax.model.measurement import OPERATIONS, Operation
+
+Level = Literal["quick", "default", "full"]
+
+BUDGET_SECONDS: dict[Level, float] = {"quick": 20.0, "default": 60.0, "full": 600.0}
+MAX_BYTES: dict[Level, int] = {"quick": 2**28, "default": 2**30, "full": 2**32}
+"""Largest message on GPUs; the time that is left and the free memory decide first."""
+MAX_BYTES_CPU: dict[Level, int] = {"quick": 2**22, "default": 2**24, "full": 2**26}
+QUICK_OPERATIONS: tuple[Operation, ...] = ("all_reduce", "all_gather")
+CUDA_START_SECONDS = 1.5
+"""A CUDA context and its libraries in a fresh child."""
+NCCL_START_SECONDS = 1.5
+"""A communicator and its first collective."""
+
+
+def world_sizes(num_ranks: int) -> list[int]:
+    """2, 4, 8, ... and the whole set: ``6 -> [2, 4, 6]``; one rank is measured alone (settings and graph capture still run)."""
+    if num_ranks < 2:
+        return [1]
+    sizes = [2**power for power in range(1, num_ranks.bit_length()) if 2**power < num_ranks]
+    return [*sizes, num_ranks]
+
+
+def sizes_up_to(max_bytes: int) -> list[int]:
+    """Powers of two from 8 bytes."""
+    return [2**power for power in range(3, max_bytes.bit_length())]
+
+
+def gpu_plan(
+    level: Level,
+    cuda_ordinals: tuple[int, ...],
+    gpus: tuple[int, ...],
+    environment: Mapping[str, str],
+    *,
+    only_operations: tuple[Operation, ...] | None = None,
+    only_wires: tuple[str, ...] | None = None,
+) -> LaunchPlan:
+    """Stages for one rank per GPU. A single GPU gets a second rank, for the two-process peer test alone."""
+    count = len(gpus)
+    single = count == 1
+    pairs = [[source, target] for source in range(count) for target in range(count) if source != target]
+    stages = [
+        Stage(
+            name="compute",
+            title="matrix product and memory of each GPU",
+            function="wiretax.measure.compute:compute",
+            weight=1.5,
+            overhead_seconds=CUDA_START_SECONDS,
+            min_seconds=0.5,
+            max_seconds=3.0 + 1.0 * count,
+            ranks=count,
+        ),
+        Stage(
+            name="copies",
+            title="copies between GPUs and host",
+            function="wiretax.measure.copies:pair_copies",
+            arguments={"pairs": pairs},
+            weight=1.5,
+            overhead_seconds=CUDA_START_SECONDS,
+            min_seconds=0.5,
+            max_seconds=4.0 + 0.25 * len(pairs),
+            ranks=count,
+        ),
+        Stage(
+            name="peer_truth",
+            title="data written by a peer, read back on both sides",
+            function="wiretax.measure.peer_truth:peer_truth",
+            weight=0.5,
+            overhead_seconds=CUDA_START_SECONDS,
+            min_seconds=0.3,
+            max_seconds=2.0 + 0.2 * len(pairs),
+        ),
+    ]
+    weights = {"default": 4.0, "clean": 3.0, "p2p_off": 2.5, "socket": 2.0, "p2p_forced": 2.0, "gloo": 1.5}
+    for wire in wires(environment, device="cuda"):
+        if only_wires is not None and wire.name not in only_wires:
+            continue
+        if level == "quick" and wire.name not in ("default", "clean", "p2p_off"):
+            continue
+        stages.append(
+            _wire_stage(
+                wire,
+                operations=only_operations or (QUICK_OPERATIONS if level == "quick" else OPERATIONS),
+                sizes=sizes_up_to(MAX_BYTES[level]),
+                modes=["eager", "graph"] if wire.backend == "nccl" else ["eager"],
+                world_sizes=world_sizes(count),
+                weight=weights.get(wire.name, 1.0),
+                overhead_seconds=CUDA_START_SECONDS + (NCCL_START_SECONDS if wire.backend == "nccl" else 0.3),
+                ranks=count,
+            )
+        )
+    if not single and level != "quick" and only_wires is None:
+        stages.append(
+            Stage(
+                name="overlap",
+                title="a matrix product beside an all-reduce",
+                function="wiretax.measure.overlap:overlap",
+                arguments={"wire": "default", "num_bytes": 2**28},
+                weight=0.5,
+                overhead_seconds=CUDA_START_SECONDS + NCCL_START_SECONDS,
+                min_seconds=0.5,
+                max_seconds=3.0,
+                wire="default",
+                ranks=count,
+                needs=("wire:default",),
+            )
+        )
+    ranks = 2 if single else count
+    return LaunchPlan(
+        world_size=ranks,
+        device="cuda",
+        cuda_ordinals=cuda_ordinals * ranks if single else cuda_ordinals,
+        gpus=gpus * ranks if single else gpus,
+        stages=tuple(stages),
+    )
+
+
+def cpu_plan(level: Level, num_ranks: int, *, only_operations: tuple[Operation, ...] | None = None) -> LaunchPlan:
+    """Stages for CPU ranks with gloo: the same questions, asked of the host."""
+    (wire,) = wires({}, device="cpu")
+    stages = (
+        Stage(
+            name="compute",
+            title="matrix product and memory of each rank",
+            function="wiretax.measure.compute:compute",
+            weight=1.0,
+            max_seconds=4.0,
+        ),
+        Stage(
+            name="copies",
+            title="copies in host memory",
+            function="wiretax.measure.copies:host_copies",
+            weight=0.7,
+            max_seconds=3.0,
+        ),
+        _wire_stage(
+            wire,
+            operations=only_operations or (QUICK_OPERATIONS if level == "quick" else OPERATIONS),
+            sizes=sizes_up_to(MAX_BYTES_CPU[level]),
+            modes=["eager"],
+            world_sizes=world_sizes(num_ranks),
+            weight=6.0,
+            overhead_seconds=0.5,
+            ranks=None,
+        ),
+    )
+    return LaunchPlan(world_size=num_ranks, device="cpu", stages=stages)
+
+
+def _wire_stage(wire: Wire, *, weight: float, overhead_seconds: float, ranks: int | None, **arguments: Any) -> Stage:
+    return Stage(
+        name=f"wire:{wire.name}",
+        title=f"collectives over {wire.title}",
+        function="wiretax.measure.collectives:sweep",
+        arguments={"backend": wire.backend, "wire": wire.name, "environment": wire.environment, **arguments},
+        environment=dict(wire.environment),
+        weight=weight,
+        overhead_seconds=overhead_seconds,
+        min_seconds=0.5,
+        wire=wire.name,
+        ranks=ranks,
+    )
