@@ -85,15 +85,17 @@ def stated(kind: type[T], /, because: str = "the text does not say", **values: A
     """
     answers: frozenset[str] = getattr(kind, "none_is_an_answer", frozenset())
     missing = dict(values.pop("missing", {}))
-    for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
+    model: Any = kind
+    for entry in dataclasses.fields(model):
         if entry.name == "missing":
             continue
         if entry.name not in values:
-            factory = entry.default_factory
+            factory: Any = entry.default_factory
             if isinstance(factory, type) and dataclasses.is_dataclass(factory):
                 values[entry.name] = stated(factory, because)
             elif entry.default is not None:
                 continue
         if values.get(entry.name) is None and entry.name not in answers:
             missing.setdefault(entry.name, because)
-    return kind(**values, missing=missing)
+    built: T = model(**values, missing=missing)
+    return built
