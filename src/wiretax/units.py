@@ -8,7 +8,7 @@ def rate(bytes_per_second: float) -> str:
     for unit, size in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
         if abs(bytes_per_second) >= size * 0.9995:
             return f"{significant(bytes_per_second / size)} {unit}"
-    return f"{significant(bytes_per_second)} B/s"
+    return f"{bytes_per_second:.0f} B/s"
 
 
 def gigabytes_per_second(bytes_per_second: float) -> str:
@@ -19,33 +19,25 @@ def gigabytes_per_second(bytes_per_second: float) -> str:
 def size(num_bytes: float) -> str:
     """Text of a message or buffer size in binary units (``16 MiB``), which is what sweeps use."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(num_bytes) >= scale:
-            return f"{significant(num_bytes / scale)} {unit}"
+        if abs(num_bytes) >= scale * 0.9995:
+            text = significant(num_bytes / scale)
+            return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
     return f"{num_bytes:.0f} B"
 
 
 def memory(num_bytes: float) -> str:
-    """Text of a memory size in decimal units, as vendors state it (``141 GB``)."""
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(num_bytes) >= scale * 0.9995:
-            return f"{significant(num_bytes / scale)} {unit}"
-    return f"{num_bytes:.0f} B"
+    """Text of a memory size, in binary units as nvidia-smi and ``df -h`` count: a 24 GB card reads ``24 GiB``, not ``25.8 GB``."""
+    return size(num_bytes)
 
 
 def duration(seconds: float) -> str:
-    """Text of a time span: ``9.1 us``, ``15.9 ms``, ``3.2 s``, ``12 min``, ``5.5 h``."""
-    magnitude = abs(seconds)
-    if magnitude >= 3600:
-        return f"{significant(seconds / 3600)} h"
-    if magnitude >= 120:
-        return f"{significant(seconds / 60)} min"
-    if magnitude >= 1:
-        return f"{significant(seconds)} s"
-    if magnitude >= 1e-3:
-        return f"{significant(seconds * 1e3)} ms"
-    if magnitude == 0:
+    """Text of a time span: ``9.10 us``, ``15.9 ms``, ``3.20 s``, ``12.0 min``, ``5.50 h``."""
+    if seconds == 0:
         return "0 s"
-    return f"{significant(seconds * 1e6)} us"
+    for unit, scale, least in (("h", 3600, 3600), ("min", 60, 120), ("s", 1, 0.9995), ("ms", 1e-3, 0.9995e-3), ("us", 1e-6, 0.9995e-6)):
+        if abs(seconds) >= least:
+            return f"{significant(seconds / scale)} {unit}"
+    return f"{significant(seconds * 1e9)} ns"
 
 
 def flops(flops_per_second: float) -> str:
@@ -63,23 +55,18 @@ def percent(fraction: float) -> str:
 
 
 def money(amount: float, currency: str) -> str:
-    """An amount with its currency code: ``0.58 EUR``. Small amounts keep two significant digits."""
+    """An amount with its currency code: ``0.58 EUR``, ``0.145 EUR``, ``0.0077 EUR``; small ones keep two significant digits."""
     if amount != 0 and abs(amount) < 0.1:
-        return f"{amount:.2g} {currency}"
+        return f"{significant(amount, 2)} {currency}"
+    if abs(amount) < 1 and f"{amount:.3f}"[-1] != "0":
+        return f"{amount:.3f} {currency}"
     return f"{amount:.2f} {currency}"
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number with about ``digits`` significant digits and no exponent for everyday sizes."""
+    """A number rounded to ``digits`` significant digits and no exponent: ``22.1``, ``0.0123``, ``1234`` (digits left of the point stay)."""
     if value == 0:
         return "0"
-    magnitude = abs(value)
-    if magnitude >= 10 ** (digits - 1):
-        return f"{value:.0f}"
-    decimals = digits - 1
-    while magnitude < 1 and decimals < 12:
-        magnitude *= 10
-        decimals += 1
-    if magnitude >= 10:
-        decimals -= 1
-    return f"{value:.{max(decimals, 0)}f}"
+    # Rounded first: 9.996 is 10.0, not 10.00.
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return f"{value:.{max(digits - 1 - exponent, 0)}f}"

@@ -1,1 +1,1 @@
-"""Explain a run to people and machines."""
+"""Explains a run: on a terminal, as text to paste. Knows only the model, never a machine."""

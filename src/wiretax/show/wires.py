@@ -1,0 +1,296 @@
+"""What the wires deliver: a bar for each wire against this machine's own limit, and every operation in a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from wiretax.model.measurement import OPERATIONS, Collective, Expected, Incident, Measurements, Point
+from wiretax.model.run import Run
+from wiretax.show.plain import Symbols, indented, listed, short, spread_fraction
+from wiretax.units import duration, gigabytes_per_second, percent, rate, size
+
+WIRE_WORDS = {
+    "default": "as found",
+    "clean": "without the variables that switch P2P or SHM off",
+    "p2p_forced": "P2P forced at any distance",
+    "p2p_off": "P2P switched off",
+    "socket": "TCP sockets",
+    "gloo": "gloo, the backend for CPUs",
+    "ethernet": "the network card",
+}
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One wire of the ladder: its best point and what stands beside it."""
+
+    wire: str
+    world_size: int
+    transport: str | None
+    peak: Point
+    mebibyte: Point | None
+    smallest: dict[str, Point]
+    """Mode to its smallest size."""
+    sweep: tuple[Point, ...]
+    """The sizes of the mode that holds the peak."""
+    limit: Expected | None
+    renamed_from: str | None
+    verified: bool | None
+
+
+def ladder(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
+    """The all-reduce bars, one wire a rung, fastest first; wires that failed keep a rung that says why.
+
+    Args:
+        run: a cleaned run.
+        width: columns to draw in.
+        symbols: the sign set of the stream.
+    """
+    rungs = _rungs(run)
+    failed = _failed_wires(run.measurements, {rung.wire for rung in rungs})
+    if not rungs and not failed:
+        return []
+    scale = max((max(_rate(r.peak), r.limit.expected_bytes_per_second if r.limit else 0.0) for r in rungs), default=1.0)
+    names = [r.wire for r in rungs] + [wire for wire, _ in failed]
+    name_width = min(14, max(len(name) for name in names))
+    transport_width = min(16, max([len(r.transport or "?") for r in rungs] + [1]))
+    share_width = max([_share(r).cell_len for r in rungs] + [0])
+    bar_width = max(8, width - 2 - (name_width + 2) - (transport_width + 2) - 2 - (10 + 2) - share_width)
+    on_gpus = bool(run.machine is not None and run.machine.gpus)
+    parts: list[RenderableType] = []
+    for rung in rungs:
+        head = Table.grid(padding=(0, 2, 0, 0))
+        head.add_column(no_wrap=True, width=name_width)
+        head.add_column(no_wrap=True, width=transport_width)
+        head.add_column(no_wrap=True, width=bar_width)
+        head.add_column(no_wrap=True, width=10, justify="right")
+        head.add_column(no_wrap=True, width=share_width)
+        colour = _colour(rung)
+        head.add_row(
+            Text(short(rung.wire, name_width), style="bold"),
+            Text(short(rung.transport or "?", transport_width)),
+            _bar(rung, scale, bar_width, colour, symbols),
+            Text((symbols.unstable if rung.peak.unstable else "") + rate(_rate(rung.peak)), style=f"bold {colour}".strip()),
+            _share(rung),
+        )
+        parts.append(indented(head))
+        details = _details(rung, on_gpus, symbols)
+        curve = _curve(rung.sweep, symbols)
+        if curve and 4 + name_width + details.cell_len + 2 + len(curve) <= width:
+            details.append("  ").append(curve, style=colour)
+        parts.append(indented(details, 4 + name_width))
+    for wire, reason in failed:
+        line = Text.assemble((wire.ljust(name_width), "bold"), "  ", (f"{symbols.bad} no figure: {reason}", "bold red"))
+        parts.append(indented(line))
+    return parts
+
+
+def ladder_caption(run: Run) -> str:
+    """What the bars show: the world size and how the figure is counted."""
+    rungs = _rungs(run)
+    kind = "GPUs" if run.machine is not None and run.machine.gpus else "CPU ranks"
+    worlds = listed(sorted({rung.world_size for rung in rungs}))
+    graph = any(c.mode == "graph" and c.points for c in run.measurements.collectives)
+    best = ", best of eager and CUDA graph" if graph else ""
+    return f"busbw of all-reduce on {worlds} {kind}{best}" if rungs else "all-reduce"
+
+
+def operations(run: Run, symbols: Symbols) -> list[RenderableType]:
+    """The best busbw of every operation, world size and wire in one table; empty when there is nothing beyond the ladder."""
+    found: dict[tuple[str, int], dict[str, Point]] = {}
+    for collective in run.measurements.collectives:
+        peak = _peak([collective])
+        if peak is not None:
+            row = found.setdefault((collective.operation, collective.world_size), {})
+            if collective.wire not in row or _rate(peak) > _rate(row[collective.wire]):
+                row[collective.wire] = peak
+    largest = max((world for _, world in found), default=0)
+    if not [key for key in found if key != ("all_reduce", largest)]:
+        return []
+    wires = [rung.wire for rung in _rungs(run)]
+    wires += sorted({wire for row in found.values() for wire in row} - set(wires))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("operation", no_wrap=True)
+    table.add_column("ranks", justify="right", no_wrap=True)
+    for wire in wires:
+        table.add_column(Text(f"{wire}\nGB/s"), justify="right", overflow="fold")
+    order: dict[str, int] = {name: k for k, name in enumerate(OPERATIONS)}
+    for (operation, world_size), row in sorted(found.items(), key=lambda item: (order.get(item[0][0], 99), item[0][1])):
+        cells = []
+        for wire in wires:
+            point = row.get(wire)
+            text = symbols.dash if point is None else (symbols.unstable if point.unstable else "") + gigabytes_per_second(_rate(point))
+            cells.append(Text(text, style="dim" if point is None else ""))
+        table.add_row(Text(operation), Text(str(world_size)), *cells)
+    spreads = [s for row in found.values() for point in row.values() if (s := spread_fraction(point.samples_seconds)) is not None]
+    note = f"{symbols.plus_minus}{percent(max(spreads))} at most within a figure" if spreads else "one sample each"
+    return [indented(table), indented(Text(note, style="dim"))]
+
+
+def overlap_lines(run: Run) -> list[RenderableType]:
+    """How much a matrix product and an all-reduce slow each other, the worst rank of each wire."""
+    worst: dict[str, tuple[float, float, int]] = {}
+    for item in run.measurements.overlap:
+        factors = (
+            item.matmul_beside_seconds / item.matmul_alone_seconds if item.matmul_alone_seconds else 1.0,
+            item.all_reduce_beside_seconds / item.all_reduce_alone_seconds if item.all_reduce_alone_seconds else 1.0,
+        )
+        before = worst.get(item.wire, (0.0, 0.0, 0))
+        worst[item.wire] = (max(before[0], factors[0]), max(before[1], factors[1]), item.num_bytes)
+    return [
+        indented(
+            Text(f"Side by side over {wire}: a matmul takes {a:.2f} times as long, an all-reduce of {size(n)} {b:.2f} times.", style="dim")
+        )
+        for wire, (a, b, n) in worst.items()
+    ]
+
+
+def _rungs(run: Run) -> list[Rung]:
+    by_wire: dict[str, list[Collective]] = {}
+    for collective in run.measurements.collectives:
+        if collective.operation == "all_reduce" and collective.points:
+            by_wire.setdefault(collective.wire, []).append(collective)
+    rungs = []
+    for wire, collectives in by_wire.items():
+        world_size = max(c.world_size for c in collectives)
+        largest = [c for c in collectives if c.world_size == world_size]
+        peak = _peak(largest)
+        if peak is None:
+            continue
+        near = [p for c in largest for p in c.points if p.num_bytes == MEBIBYTE]
+        limit = next((e for e in run.expectations if (e.subject, e.wire, e.world_size) == ("all_reduce", wire, world_size)), None)
+        rungs.append(
+            Rung(
+                wire=wire,
+                world_size=world_size,
+                transport=next((c.transport for c in largest if c.transport), None),
+                peak=peak,
+                mebibyte=max(near, key=_rate) if near else None,
+                smallest={c.mode: min(c.points, key=lambda p: p.num_bytes) for c in largest},
+                sweep=next((c.points for c in largest if peak in c.points), ()),
+                limit=limit,
+                renamed_from=next((c.wire_requested for c in largest if c.wire_requested and c.wire_requested != wire), None),
+                verified=False if any(c.verified is False for c in largest) else next((c.verified for c in largest), None),
+            )
+        )
+    return sorted(rungs, key=lambda rung: -_rate(rung.peak))
+
+
+def _peak(collectives: Sequence[Collective]) -> Point | None:
+    return max((p for c in collectives for p in c.points), key=_rate, default=None)
+
+
+def _rate(point: Point) -> float:
+    return point.busbw_bytes_per_second
+
+
+def _failed_wires(measurements: Measurements, measured: set[str]) -> list[tuple[str, str]]:
+    """Wires that an incident stopped before they had a figure, with the reason."""
+    found: dict[str, str] = {}
+    for incident in measurements.incidents:
+        if incident.wire is not None and incident.wire not in measured and incident.kind != "skipped":
+            found.setdefault(incident.wire, incident_words(incident))
+    return list(found.items())
+
+
+def incident_words(incident: Incident) -> str:
+    """An incident in words, with what is known of where it happened."""
+    words = {
+        "hang": "no answer",
+        "rank_died": "a rank died",
+        "error": "an error",
+        "out_of_time": "out of time",
+        "survived_kill": "a process survived SIGKILL",
+        "skipped": "left out",
+        "wrong_data": "wrong data",
+        "start_failed": "the ranks did not start",
+    }[incident.kind]
+    where = [
+        *([f"rank {incident.rank}"] if incident.rank is not None else []),
+        *([f"GPU{incident.gpu}"] if incident.gpu is not None else []),
+        *([incident.operation] if incident.operation else []),
+        *([f"over {incident.wire}"] if incident.wire else []),
+        *([f"at {size(incident.num_bytes)}"] if incident.num_bytes is not None else []),
+        *([f"signal {incident.signal}"] if incident.signal is not None else []),
+        *([f"exit code {incident.exit_code}"] if incident.exit_code is not None else []),
+        *([f"pid {incident.pid}"] if incident.pid is not None else []),
+    ]
+    text = words + (f" ({', '.join(where)})" if where else "")
+    return f"{text}: {incident.detail}" if incident.detail else text
+
+
+def _colour(rung: Rung) -> str:
+    if rung.verified is False:
+        return "red"
+    if rung.limit is None:
+        return "cyan"
+    if _rate(rung.peak) >= rung.limit.low_bytes_per_second:
+        return "green"
+    return "yellow" if _rate(rung.peak) >= 0.5 * rung.limit.low_bytes_per_second else "red"
+
+
+def _bar(rung: Rung, scale: float, width: int, colour: str, symbols: Symbols) -> Text:
+    """A bar on the scale of the fastest limit; the tick marks this wire's own limit where it is beyond the bar."""
+    exact = _rate(rung.peak) / scale * width
+    whole = int(exact)
+    bar = symbols.full * whole
+    if symbols.parts and whole < width:
+        eighths = int((exact - whole) * 8)
+        bar += symbols.parts[eighths - 1] if eighths else ""
+    if not bar:
+        bar = symbols.parts[0] if symbols.parts else symbols.full
+    text = Text(bar, style=colour)
+    if rung.limit is not None:
+        tick = min(width, round(rung.limit.expected_bytes_per_second / scale * width))
+        if tick > len(bar):
+            text.append(symbols.rest * (tick - len(bar) - 1), style="dim")
+            text.append(symbols.limit, style="bold")
+    return text
+
+
+def _share(rung: Rung) -> Text:
+    if rung.limit is None or rung.limit.expected_bytes_per_second <= 0:
+        return Text("limit unknown", style="dim")
+    limit = rung.limit.expected_bytes_per_second
+    return Text(f"{percent(_rate(rung.peak) / limit)} of {rate(limit)}")
+
+
+def _details(rung: Rung, on_gpus: bool, symbols: Symbols) -> Text:
+    """What stands under a bar: where the peak is and its spread, 1 MiB, the smallest message, and what is doubtful."""
+    spread = spread_fraction(rung.peak.samples_seconds)
+    parts = [WIRE_WORDS[rung.wire]] if on_gpus and rung.wire in WIRE_WORDS else []
+    at = size(rung.peak.num_bytes)
+    parts.append(f"{at} {symbols.plus_minus}{percent(spread)}" if spread is not None else f"{at}, one sample")
+    if rung.mebibyte is not None:
+        parts.append(f"1 MiB {rate(_rate(rung.mebibyte))}")
+    if rung.smallest:
+        fastest = min(rung.smallest.values(), key=lambda p: p.seconds)
+        eager = rung.smallest.get("eager")
+        text = f"{size(fastest.num_bytes)} in {duration(fastest.seconds)}"
+        if eager is not None and eager is not fastest:
+            text += f", eager {duration(eager.seconds)}"
+        parts.append(text)
+    line = Text().append(symbols.dot.join(parts), style="dim")
+    if rung.renamed_from:
+        line.append(f"{symbols.dot}asked for as {rung.renamed_from}", style="yellow")
+    if rung.peak.unstable:
+        line.append(f"{symbols.dot}{symbols.unstable} unstable: measure again on a quiet host", style="yellow")
+    if rung.verified is False:
+        line.append(f"{symbols.dot}{symbols.bad} wrong values arrived", style="bold red")
+    return line
+
+
+def _curve(points: Sequence[Point], symbols: Symbols) -> str:
+    """How busbw grows with the size, as a row of small columns on a logarithmic scale of four decades below the best."""
+    if not symbols.levels or len(points) < 4:
+        return ""
+    top = max(_rate(p) for p in points)
+    heights = (1 + math.log10(max(_rate(p) / top, 1e-4)) / 4 for p in points)
+    return "".join(symbols.levels[min(7, int(height * 8))] for height in heights)
