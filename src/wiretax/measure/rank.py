@@ -145,12 +145,21 @@ class Rank:
         """One step forward within the stated operation."""
         self.heartbeat.tick()
 
+    @property
+    def is_cuda(self) -> bool:
+        """Whether this rank drives a GPU."""
+        return bool(self.device.type == "cuda")
+
     def emit(self, result: Result) -> None:
         """Keeps a result at once."""
         self.results.write(type(result).__name__, value=result)
 
-    def emit_point(self, series: Collective, point: Point) -> None:
-        """Keeps one size of a collective; ``series`` says which (its ``points`` are ignored)."""
+    def emit_point(self, series: Collective, point: Point | None) -> None:
+        """Keeps one size of a collective; ``series`` says which (its ``points`` are ignored).
+
+        A size may be given again, better measured: the last one counts. Without a point only the series' own fields are renewed
+        (``verified``, ``transport``, ``missing``, ...); so is a series that could not be measured at all, with its reason.
+        """
         self.results.write("Point", series=series, value=point)
 
     def emit_fact(self, name: str, value: Any) -> None:
@@ -175,7 +184,7 @@ class Rank:
         self._exchanges[topic] = number + 1
         key = f"{topic}/{number}"
         self.store.set(f"{key}/{self.rank}", msgspec.json.encode(value))
-        return [msgspec.json.decode(self._get(f"{key}/{member}")) for member in members]
+        return [msgspec.json.decode(answer) for answer in self._get([f"{key}/{member}" for member in members])]
 
     def agree(self, topic: str, value: Any, source: int = 0) -> Any:
         """The value of rank ``source``, on every rank: how ranks agree on a count or on going on."""
@@ -185,15 +194,17 @@ class Rank:
         if self.rank == source:
             self.store.set(key, msgspec.json.encode(value))
             return value
-        return msgspec.json.decode(self._get(key))
+        return msgspec.json.decode(self._get([key])[0])
 
-    def _get(self, key: str) -> bytes:
-        """Waits for a key no longer than the deadline allows."""
+    def _get(self, keys: list[str]) -> list[bytes]:
+        """Waits for keys no longer than the deadline allows; two round trips however many there are, where the store can."""
         left = self.seconds_left
         if left <= 0:
-            raise OutOfTimeError(key)
+            raise OutOfTimeError(keys[0])
         try:
-            self.store.wait([key], timedelta(seconds=max(left, 0.001)))
+            self.store.wait(keys, timedelta(seconds=max(left, 0.001)))
         except Exception as error:  # torch raises DistStoreError, RuntimeError or its own timeout class by version
-            raise OutOfTimeError(f"{key}: {error}") from error
-        return bytes(self.store.get(key))
+            raise OutOfTimeError(f"{keys[0]}: {error}") from error
+        if self.store.has_extended_api():
+            return [bytes(value) for value in self.store.multi_get(keys)]
+        return [bytes(self.store.get(key)) for key in keys]

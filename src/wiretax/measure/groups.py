@@ -1,0 +1,69 @@
+"""Process groups of some of the ranks, one after another; a group is the default group of torch while it is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from wiretax.measure.rank import OutOfTimeError, Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The ranks that measure together. The first member decides what all must agree on, and writes the results."""
+
+    members: tuple[int, ...]
+    index: int
+    """This rank's number in the group."""
+    name: str
+
+    @property
+    def size(self) -> int:
+        """World size."""
+        return len(self.members)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank decides and writes."""
+        return self.index == 0
+
+
+def plan_groups(num_ranks: int, world_sizes: Sequence[int], pairs: Sequence[Sequence[int]] = ()) -> tuple[tuple[int, ...], ...]:
+    """The groups to measure: all ranks first, since that is what training uses, then from small to large, then the pairs."""
+    sizes = sorted({size for size in world_sizes if 1 <= size <= num_ranks})
+    if num_ranks in sizes:
+        sizes = [num_ranks, *(size for size in sizes if size != num_ranks)]
+    groups = [tuple(range(size)) for size in sizes]
+    groups += [tuple(pair) for pair in pairs if all(0 <= member < num_ranks for member in pair)]
+    return tuple(dict.fromkeys(groups))
+
+
+@contextmanager
+def open_group(rank: Rank, backend: str, group: Group) -> Iterator[None]:
+    """Opens the default process group for the members of ``group``.
+
+    Closes it only when the block ended well: after an error a member may be gone, and closing would wait for it.
+
+    Raises:
+        OutOfTimeError: no time is left.
+    """
+    import torch.distributed as dist
+
+    left = rank.seconds_left
+    if left <= 0:
+        raise OutOfTimeError("before the ranks had met")
+    # gloo operations raise when their time-out passes; NCCL's watchdog would end the process instead, so it gets all the time there
+    # is, and the timer sees first that the deadline has passed
+    seconds = max(left - 0.5, 0.5) if backend == "gloo" else left + 5
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(f"group/{group.name}", rank.store),
+        rank=group.index,
+        world_size=group.size,
+        timeout=timedelta(seconds=seconds),
+        device_id=rank.device if backend == "nccl" else None,
+    )
+    yield
+    dist.destroy_process_group()
