@@ -57,6 +57,7 @@ class Parameter:
 
     name: str
     num_elements: int
+    shape: tuple[int, ...] = ()
     dtype: str
     num_bytes: int
     gradient_bytes: int
@@ -220,6 +221,8 @@ class Profile:
     """As the driver names it (``NVIDIA H200``); the CPU's model name on CPU ranks."""
     device_memory_bytes: int | None = None
     parameters: tuple[Parameter, ...]
+    buffer_bytes: int = 0
+    """Module buffers that are no parameters (statistics of batch norms): DDP broadcasts them before each forward pass."""
     segments: tuple[Segment, ...] = ()
     bare: StepTimes
     gradient_ready: tuple[GradientReady, ...] = ()
