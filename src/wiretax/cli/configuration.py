@@ -1,0 +1,125 @@
+"""Defaults from files: ``wiretax.toml``, or ``[tool.wiretax]`` of ``pyproject.toml``, in the working folder.
+
+A table a command, a key an option, as on the command line without the dashes:
+
+    [check]
+    budget = "2m"
+    box-price = 0.58
+    currency = "EUR"
+
+Precedence is flag, then ``WIRETAX_<COMMAND>_<OPTION>``, then these files, then the built-in default. An unknown key is an error: a
+setting with a typing error in it must not be ignored silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wiretax.errors import BadInput, UsageError
+
+PREFIX = "WIRETAX"
+
+
+def load_defaults(name: str, command: click.Command | None, folder: Path | None = None) -> dict[str, Any]:
+    """The default map of click for one command, from the configuration file of the folder, if there is one.
+
+    Args:
+        name: of the command.
+        command: its options are the keys allowed.
+        folder: where to look; the working folder when None.
+
+    Raises:
+        BadInput: the file is not TOML, or holds a table or key that is no command or option.
+        UsageError: a variable ``WIRETAX_<COMMAND>_...`` of this command names no option.
+    """
+    if command is None:
+        return {}
+    keys = {key: option for option in command.params if isinstance(option, click.Option) for key in _keys(option)}
+    _check_variables(name, keys)
+    source, tables = _read(folder or Path.cwd())
+    from wiretax.cli.main import COMMANDS
+
+    commands = [known for known, _, _ in COMMANDS]
+    for table, values in tables.items():
+        if table not in commands:
+            raise BadInput(f"{source}: [{table}] is no command of wiretax.", do=_nearest(table, commands))
+        if not isinstance(values, dict):
+            raise BadInput(f"{source}: {table} must be a table of options.", do=f"Write [{table}] and the options below it.")
+    defaults: dict[str, Any] = {}
+    for key, value in tables.get(name, {}).items():
+        option = keys.get(key)
+        if option is None or option.name is None:
+            raise BadInput(f"{source}: {name}.{key} is no option of `wiretax {name}`.", do=_nearest(key, list(keys)))
+        if isinstance(value, (dict, list)) and not (option.multiple and isinstance(value, list)):
+            raise BadInput(f"{source}: {name}.{key} must be a single value.")
+        _check_value(option, value, f"{source}: {name}.{key}")
+        defaults[option.name] = value
+    return {name: defaults}
+
+
+def _keys(option: click.Option) -> list[str]:
+    """The long names of an option, without dashes; ``--no-save`` is ``no-save``."""
+    return [name[2:] for name in (*option.opts, *option.secondary_opts) if name.startswith("--") and name != "--help"]
+
+
+def _check_value(option: click.Option, value: Any, where: str) -> None:
+    """Refuses a value the option would refuse, but with the file's name instead of the flag's.
+
+    Raises:
+        BadInput: the option cannot be that.
+    """
+    for single in value if isinstance(value, list) else [value]:
+        try:
+            option.type(single, option, None)
+        except click.BadParameter as error:
+            raise BadInput(f"{where}: {error.message}") from None
+
+
+def _read(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The file that holds the settings, and its tables; ``wiretax.toml`` wins over ``pyproject.toml``."""
+    own = folder / "wiretax.toml"
+    if own.is_file():
+        return own, _parse(own)
+    project = folder / "pyproject.toml"
+    if project.is_file():
+        try:
+            text = _parse(project)
+        except BadInput:
+            if b"tool.wiretax" not in project.read_bytes():
+                return project, {}  # Somebody else's damaged file is not our business.
+            raise
+        tables = text.get("tool", {}).get("wiretax", {}) if isinstance(text.get("tool", {}), dict) else {}
+        if not isinstance(tables, dict):
+            raise BadInput(f"{project}: tool.wiretax must be a table.")
+        return project, tables
+    return own, {}
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path}: not valid TOML: {error}.") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 text (byte {error.start}).") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def _check_variables(name: str, keys: dict[str, click.Option]) -> None:
+    prefix = f"{PREFIX}_{name.upper()}_"
+    allowed = {prefix + option.name.upper() for option in keys.values() if option.name}
+    for variable in os.environ:
+        if variable.startswith(prefix) and variable not in allowed:
+            raise UsageError(f"The variable {variable} is no option of `wiretax {name}`.", do=_nearest(variable, sorted(allowed)))
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."

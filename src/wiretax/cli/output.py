@@ -1,0 +1,113 @@
+"""Data to stdout, talk to stderr, and neither ever ends the program by failing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+
+from wiretax.errors import CannotMeasure, UsageError
+from wiretax.model.run import Run
+from wiretax.show.plain import clean
+from wiretax.show.terminal import render
+from wiretax.store.codec import encode
+from wiretax.store.folder import runs_folder, save_run
+
+
+def print_run(run: Run, *, as_json: bool) -> None:
+    """Writes a run to stdout: the document as JSON, or as people read it.
+
+    A reader that went away (``| head``) is no error; a full disk is.
+
+    Raises:
+        CannotMeasure: stdout takes no more for another reason.
+    """
+    if as_json:
+        _write(encode(run))
+        return
+    console = Console(file=sys.stdout)
+    with console.capture() as capture:
+        render(run, console)
+    _write(capture.get().encode(console.encoding, "replace"))
+
+
+def say(text: str) -> None:
+    """One line to stderr; a closed stderr is no error."""
+    write_line(sys.stderr, clean(text, 4000))
+
+
+def write_line(stream: TextIO | None, text: str) -> None:
+    """A line to a stream that may be closed, gone, or not able to express every character."""
+    if stream is None:
+        return
+    try:
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+        stream.flush()
+    except (OSError, ValueError):
+        pass  # Nobody listens; the exit code and the data still speak.
+
+
+def keep(run: Run, *, save: bool, out: Path | None) -> bool:
+    """Saves a run where asked and says where; False when a file asked for by name could not be written.
+
+    Args:
+        run: the document.
+        save: into the folder of runs. A read-only home is only mentioned: the result is on the screen.
+        out: a file as well.
+    """
+    if save:
+        try:
+            say(f"kept as {save_run(run)}")
+        except OSError as error:
+            say(f"not kept: {runs_folder()} cannot be written ({error.strerror or error}); --out FILE writes elsewhere")
+    if out is None:
+        return True
+    try:
+        say(f"written to {save_run(run, out)}")
+    except OSError as error:
+        say(f"error: {out} cannot be written: {error.strerror or error}.")
+        return False
+    return True
+
+
+def check_writable(out: Path | None) -> None:
+    """Refuses a file that cannot be written before time is spent on what goes into it.
+
+    Raises:
+        UsageError: it is a folder, its folder is missing, or may not be written.
+    """
+    if out is None:
+        return
+    folder = out.parent
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder.", do="Give the name of a file.")
+    if not folder.is_dir():
+        raise UsageError(f"{out} cannot be written: there is no folder {folder}.", do=f"mkdir -p {folder}")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{out} cannot be written: {folder} is read-only for this user.", do="Choose another folder.")
+
+
+def _write(data: bytes) -> None:
+    stream = sys.stdout
+    if stream is None:
+        return
+    try:
+        buffer = getattr(stream, "buffer", None)
+        if buffer is None:
+            stream.write(data.decode(stream.encoding or "utf-8"))
+        else:
+            stream.flush()
+            buffer.write(data)
+        stream.flush()
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise CannotMeasure(
+            "The result could not be written to stdout.", why=f"{error.strerror or error}.", do="Free some space."
+        ) from None
