@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
 from wiretax import __version__
 from wiretax.jobs.progress import Progress
 from wiretax.jobs.stages import BUDGET_SECONDS, Level, cpu_plan, gpu_plan
@@ -22,7 +24,7 @@ from wiretax.judge.verdict import judge
 from wiretax.launch.collect import Collected, collect
 from wiretax.launch.plan import LaunchPlan, Stage
 from wiretax.launch.torchrun import LaunchOutcome, Tick, launch, run_folder
-from wiretax.model.machine import Gpu, Machine
+from wiretax.model.machine import Gpu, Machine, NcclLibrary
 from wiretax.model.measurement import Incident, Measurements, Operation
 from wiretax.model.money import Price
 from wiretax.model.run import Outcome, Run, Tool
@@ -87,7 +89,7 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
         outcome = LaunchOutcome(folder=Path())
     else:
         with run_folder() as folder, _terminations_as_interrupts():
-            plan = _with_debug_files(ranks, folder)
+            plan = ranks
             outcome = launch(
                 plan,
                 folder,
@@ -130,7 +132,8 @@ def _choose_ranks(machine: Machine, options: CheckOptions) -> LaunchPlan | Incid
             return chosen
         ordinals = tuple(gpu.cuda_ordinal for gpu in chosen if gpu.cuda_ordinal is not None)
         gpus = tuple(gpu.index for gpu in chosen)
-        return gpu_plan(options.level, ordinals, gpus, os.environ, only_operations=options.operations, only_wires=options.wires)
+        return gpu_plan(
+            options.level, ordinals, gpus, os.environ, configuration=_by_name(machine.software.nccl_conf), only_operations=options.operations, only_wires=options.wires)
     if options.require_gpu or options.gpus:
         hidden = f" ({len(machine.gpus)} are hidden by CUDA_VISIBLE_DEVICES)" if machine.gpus else ""
         return _cannot(f"a GPU was required and none is visible{hidden}")
@@ -148,22 +151,13 @@ def _chosen(usable: list[Gpu], ordinals: tuple[int, ...] | None) -> list[Gpu] | 
     return [by_ordinal[ordinal] for ordinal in ordinals]
 
 
+def _by_name(conf: dict[str, str]) -> dict[str, str]:
+    """NCCL's configuration files as variables: ``/etc/nccl.conf:NCCL_P2P_DISABLE`` is NCCL_P2P_DISABLE."""
+    return {key.rpartition(":")[2]: value for key, value in conf.items()}
+
+
 def _cannot(detail: str) -> Incident:
     return Incident(kind="start_failed", stage="start", detail=detail)
-
-
-def _with_debug_files(plan: LaunchPlan, folder: Path) -> LaunchPlan:
-    """NCCL's own account of what it chose, one file a rank and stage, kept out of the user's sight."""
-    from wiretax.measure.transport import nccl_debug_environment
-
-    stages = []
-    for number, stage in enumerate(plan.stages):
-        if stage.arguments.get("backend") == "nccl" or stage.name == "overlap":
-            debug = folder / f"nccl.{number}"
-            debug.mkdir()
-            stage = dataclasses.replace(stage, environment={**stage.environment, **nccl_debug_environment(debug)})
-        stages.append(stage)
-    return dataclasses.replace(plan, stages=tuple(stages))
 
 
 def _unwanted(stage: Stage, folder: Path, plan: LaunchPlan) -> str | None:
@@ -182,7 +176,20 @@ def _unwanted(stage: Stage, folder: Path, plan: LaunchPlan) -> str | None:
 
 def _with_facts(machine: Machine, measured: Collected) -> Machine:
     """Adds what only a rank can know: the NCCL that torch loaded, and CUDA's own word on peer access."""
-    return machine
+    software = machine.software
+    loaded = next(iter(measured.facts.get("nccl_loaded", [])), None)
+    if loaded is not None:
+        missing = {name: why for name, why in software.missing.items() if name != "nccl_loaded"}
+        software = dataclasses.replace(software, nccl_loaded=msgspec.convert(loaded, NcclLibrary), missing=missing)
+    access = {(source, target): can for fact in measured.facts.get("peer_access", []) for source, target, can in fact}
+    pairs = []
+    for pair in machine.pairs:
+        can = access.get((pair.source_gpu, pair.target_gpu))
+        if can is not None:
+            missing = {name: why for name, why in pair.missing.items() if name != "peer_access"}
+            pair = dataclasses.replace(pair, peer_access=can, missing=missing)
+        pairs.append(pair)
+    return dataclasses.replace(machine, software=software, pairs=tuple(pairs))
 
 
 def _with_incidents(measured: Collected, outcome: LaunchOutcome) -> Measurements:

@@ -22,6 +22,16 @@ NCCL_START_SECONDS = 1.5
 """A communicator and its first collective."""
 
 
+TITLES = {
+    "default": "as found",
+    "clean": "without the variables that disable P2P or shared memory",
+    "p2p_off": "P2P off, through host memory",
+    "socket": "TCP sockets",
+    "p2p_forced": "P2P at any distance",
+    "gloo": "gloo",
+}
+
+
 def world_sizes(num_ranks: int) -> list[int]:
     """2, 4, 8, ... and the whole set: ``6 -> [2, 4, 6]``; one rank is measured alone (settings and graph capture still run)."""
     if num_ranks < 2:
@@ -41,6 +51,7 @@ def gpu_plan(
     gpus: tuple[int, ...],
     environment: Mapping[str, str],
     *,
+    configuration: Mapping[str, str] | None = None,
     only_operations: tuple[Operation, ...] | None = None,
     only_wires: tuple[str, ...] | None = None,
 ) -> LaunchPlan:
@@ -81,7 +92,7 @@ def gpu_plan(
         ),
     ]
     weights = {"default": 4.0, "clean": 3.0, "p2p_off": 2.5, "socket": 2.0, "p2p_forced": 2.0, "gloo": 1.5}
-    for wire in wires(environment, device="cuda"):
+    for wire in wires(environment, cuda=True, configuration=configuration, may_force_p2p=count > 1):
         if only_wires is not None and wire.name not in only_wires:
             continue
         if level == "quick" and wire.name not in ("default", "clean", "p2p_off"):
@@ -126,7 +137,7 @@ def gpu_plan(
 
 def cpu_plan(level: Level, num_ranks: int, *, only_operations: tuple[Operation, ...] | None = None) -> LaunchPlan:
     """Stages for CPU ranks with gloo: the same questions, asked of the host."""
-    (wire,) = wires({}, device="cpu")
+    (wire,) = wires({}, cuda=False)
     stages = (
         Stage(
             name="compute",
@@ -159,9 +170,9 @@ def cpu_plan(level: Level, num_ranks: int, *, only_operations: tuple[Operation, 
 def _wire_stage(wire: Wire, *, weight: float, overhead_seconds: float, ranks: int | None, **arguments: Any) -> Stage:
     return Stage(
         name=f"wire:{wire.name}",
-        title=f"collectives over {wire.title}",
+        title=f"collectives: {TITLES.get(wire.name, wire.name)}",
         function="wiretax.measure.collectives:sweep",
-        arguments={"backend": wire.backend, "wire": wire.name, "environment": wire.environment, **arguments},
+        arguments={"backend": wire.backend, "wire": wire.name, "environment": wire.changes, **arguments},
         environment=dict(wire.environment),
         weight=weight,
         overhead_seconds=overhead_seconds,

@@ -143,6 +143,8 @@ def _stage_child(folder: Path, plan: LaunchPlan, stage: Stage, go: Go, number: i
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    if plan.device == "cuda":  # NCCL's own account of what it chose, one file a rank and stage
+        os.environ.update(nccl_debug_environment(folder, f"{go.stage}.{number}"))
     heartbeat = Heartbeat(heartbeat_file(folder, go.stage, number))
     heartbeat.at("start", stage.wire or "", None, stage.ranks or plan.world_size)
     try:
