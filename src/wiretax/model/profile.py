@@ -220,6 +220,8 @@ class Profile:
     device_name: str
     """As the driver names it (``NVIDIA H200``); the CPU's model name on CPU ranks."""
     device_memory_bytes: int | None = None
+    multiprocessors: int | None = None
+    """Of the GPU (``torch.cuda.get_device_properties``); null on a CPU rank."""
     parameters: tuple[Parameter, ...]
     buffer_bytes: int = 0
     """Module buffers that are no parameters (statistics of batch norms): DDP broadcasts them before each forward pass."""
@@ -246,4 +248,4 @@ class Profile:
     """Separate processes whose samples are pooled here."""
     created_at: str | None = None
     missing: dict[str, str] = field(default_factory=dict)
-    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"created_at"})
+    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"created_at", "multiprocessors"})
