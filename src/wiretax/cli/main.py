@@ -69,15 +69,20 @@ class LazyCommands(click.Group):
 
 @click.group(
     cls=LazyCommands,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WIRETAX", "max_content_width": 110},
     epilog=EPILOG,
 )
 @click.version_option(__version__, message="wiretax %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context, /) -> None:
     """Know what the wire between your GPUs costs your training, before you pay for it.
 
     Start with: wiretax check
     """
+    if context.invoked_subcommand is None:
+        _say(context.get_help())
+        context.exit(EXIT_USAGE)
 
 
 def run(arguments: list[str] | None = None) -> int:

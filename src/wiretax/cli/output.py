@@ -12,7 +12,7 @@ from rich.console import Console
 from wiretax.errors import CannotMeasure, UsageError
 from wiretax.model.run import Run
 from wiretax.show.plain import clean
-from wiretax.show.terminal import render
+from wiretax.show.terminal import Page, render, without_trailing_blanks
 from wiretax.store.codec import encode
 from wiretax.store.folder import runs_folder, save_run
 
@@ -28,10 +28,11 @@ def print_run(run: Run, *, as_json: bool) -> None:
     if as_json:
         _write(encode(run))
         return
-    console = Console(file=sys.stdout)
-    with console.capture() as capture:
-        render(run, console)
-    _write(capture.get().encode(console.encoding, "replace"))
+    # Not straight to stdout: when a reader went away, rich would end the process with an exit code of its own.
+    page = Page(getattr(sys.stdout, "encoding", None) or "utf-8", terminal=_is_terminal(sys.stdout))
+    console = Console(file=page)
+    render(run, console)
+    _write(without_trailing_blanks(page.getvalue()).encode(console.encoding, "replace"))
 
 
 def say(text: str) -> None:
@@ -89,6 +90,13 @@ def check_writable(out: Path | None) -> None:
         raise UsageError(f"{out} cannot be written: there is no folder {folder}.", do=f"mkdir -p {folder}")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"{out} cannot be written: {folder} is read-only for this user.", do="Choose another folder.")
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False  # Closed.
 
 
 def _write(data: bytes) -> None:

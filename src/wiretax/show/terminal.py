@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -23,6 +25,8 @@ from wiretax.units import percent
 
 WIDEST = 116
 """Columns beyond which lines of prose are hard to read; only the pair matrix uses more."""
+
+_TRAILING = re.compile(r"[ ]+$", re.MULTILINE)
 
 SEVERITY_STYLE = {"info": "cyan", "warning": "yellow", "problem": "bold red", "critical": "bold red reverse"}
 
@@ -49,6 +53,43 @@ def render(run: Run, console: Console) -> None:
             highlight=False,
             emoji=False,
         )
+
+
+def as_text(run: Run, width: int = 80, encoding: str = "utf-8") -> str:
+    """The same without colour, as a text to paste: no blanks at line ends.
+
+    Args:
+        run: the document as saved.
+        width: columns.
+        encoding: which characters may occur; ``ascii`` gives the fallback signs.
+    """
+    page = Page(encoding)
+    render(run, Console(file=page, width=width, color_system=None, force_terminal=False, no_color=True))
+    return without_trailing_blanks(page.getvalue())
+
+
+def without_trailing_blanks(text: str) -> str:
+    """The text without the blanks that rich writes to the end of wrapped lines."""
+    return _TRAILING.sub("", text)
+
+
+class Page(io.StringIO):
+    """A text in memory that says of itself which encoding and terminal it stands for, which rich asks its stream."""
+
+    def __init__(self, encoding: str, *, terminal: bool = False) -> None:
+        """Args: encoding: of the stream it stands for. terminal: whether that is one."""
+        super().__init__()
+        self._encoding = encoding
+        self._terminal = terminal
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Of the stream this stands for."""
+        return self._encoding
+
+    def isatty(self) -> bool:
+        """Whether that stream is a terminal."""
+        return self._terminal
 
 
 class _Wide:
