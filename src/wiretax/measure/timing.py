@@ -32,7 +32,7 @@ FEWEST_SAMPLES = 3
 """Taken even when the time is spent, so that a slow size has a median at all."""
 MOST_SAMPLES = 96
 """More would only make the document longer: the spread is then the machine's own."""
-MOST_CALLS = 64
+MOST_CALLS = 256
 
 Join = Callable[[list[float], float], tuple[list[float], float]]
 """From this rank's samples and the seconds it has spent to those that count for all ranks; the same on every rank."""
@@ -212,6 +212,7 @@ class Sampler:
         join: Join = alone,
         prepare: Callable[[], None] | None = None,
         earlier: Summary | None = None,
+        fill_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Makes a sampler.
@@ -223,10 +224,14 @@ class Sampler:
             join: see :data:`Join`.
             prepare: untimed work before each burst (renewing the data).
             earlier: samples of the same call, to be added to.
+            fill_seconds: keep the device busy for so long instead of stopping when the median is known: for loads that must last,
+                because others load something at the same time or because the device's state is read meanwhile.
             clock: for the time that may be spent.
         """
         self._timer, self._call, self._join, self._prepare, self._clock = timer, call, join, prepare, clock
         self._operations_per_call = operations_per_call
+        self._fill = fill_seconds is not None
+        self._sample_seconds = max(timer.shortest_sample_seconds, (fill_seconds or 0.0) / (MOST_SAMPLES / 2))
         self._samples: list[float] = list(earlier.samples_seconds) if earlier else []
         self._calls = max(1, earlier.operations_per_sample // operations_per_call) if earlier else 0
         self._started = clock()
@@ -241,7 +246,7 @@ class Sampler:
         self.operation_seconds = seconds[0]
         if not self._calls:
             call_seconds = max(seconds[0] * self._operations_per_call, 1e-9)
-            self._calls = min(max(math.ceil(self._timer.shortest_sample_seconds / call_seconds), 1), MOST_CALLS)
+            self._calls = min(max(math.ceil(self._sample_seconds / call_seconds), 1), MOST_CALLS)
         return self.operation_seconds
 
     def sample(self, seconds: float, *, most: int = MOST_SAMPLES) -> Summary:
@@ -251,7 +256,7 @@ class Sampler:
             seconds: counted from the making of this sampler; ranks that share a ``join`` must give the same.
             most: samples in all.
         """
-        if len(self._samples) >= FIRST_SAMPLES and is_tight(self._samples):
+        if self._is_done():
             return self._summary("tight")
         while True:
             sample_seconds = max(self.operation_seconds * self._operations_per_call * self._calls, 1e-9)
@@ -265,8 +270,11 @@ class Sampler:
             slowest, self._spent = self._join(taken, self._clock() - self._started)
             self._samples += slowest
             self.operation_seconds = sorted(self._samples)[len(self._samples) // 2]
-            if is_tight(self._samples):
+            if self._is_done():
                 return self._summary("tight")
+
+    def _is_done(self) -> bool:
+        return not self._fill and is_tight(self._samples)
 
     def _burst(self, *, lead: int, samples: int, calls: int) -> list[float]:
         if self._prepare is not None:
@@ -278,8 +286,15 @@ class Sampler:
         return summarise(self._samples, operations_per_sample=self._calls * self._operations_per_call, stopped=stopped)
 
 
-def measure(rank: Rank, call: Callable[[], Any], *, seconds: float, join: Join = alone) -> Summary:
-    """Warms up and samples one call: what most measurements of a single device need."""
-    sampler = Sampler(timer_for(rank), call, join=join, clock=rank.clock)
+def measure(rank: Rank, call: Callable[[], Any], *, seconds: float, fill: bool = False) -> Summary:
+    """Warms up and samples a call that concerns this rank only.
+
+    Args:
+        rank: this rank.
+        call: queues (GPU) or does (CPU) the work once.
+        seconds: the most to spend, the untimed calls included.
+        fill: see ``fill_seconds`` of :class:`Sampler`.
+    """
+    sampler = Sampler(timer_for(rank), call, clock=rank.clock, fill_seconds=seconds if fill else None)
     sampler.warm_up()
     return sampler.sample(seconds)

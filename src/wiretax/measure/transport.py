@@ -24,7 +24,7 @@ _CHANNEL = re.compile(
 _START = re.compile(r"ncclCommInit\w*\s+comm\s+\S+\s+rank\s+(?P<rank>\d+)\s+nranks\s+(?P<nranks>\d+).*Init START")
 
 
-def nccl_debug_environment(folder: Path, rank: int) -> dict[str, str]:
+def nccl_debug_environment(folder: Path, rank: int | str) -> dict[str, str]:
     """What makes NCCL write its decisions into a file of each rank's own; nothing of it is printed while operations run."""
     return {
         "NCCL_DEBUG": "INFO",

@@ -1,0 +1,188 @@
+"""Does what a peer writes arrive? Capability is not function: with a translating IOMMU and ACS, peer writes can vanish or hang.
+
+Two processes, one memory: the source's rank allocates and hands out a CUDA IPC handle, the target's rank opens it, reads it, writes
+another pattern into it, and reads that back; then the source looks at its own memory. Both must see the right values.
+(The shape is that of vLLM's check of peer access; the sizes begin at 8 bytes as DCGM's do.)
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from wiretax.measure.buffers import fill, free_bytes, holds
+from wiretax.measure.rank import Rank
+from wiretax.measure.timing import timer_for
+from wiretax.model.measurement import PeerTruth
+
+if TYPE_CHECKING:
+    import torch
+
+SIZES = (8, 4096, 4 << 20, 64 << 20)
+FREE_SHARE = 0.2
+BEGUN = "begun and never decided"
+_OFFSETS = {"source": 1000, "copied": 2000, "stored": 3000}
+
+
+def peer_truth(rank: Rank, *, pairs: Sequence[Sequence[int]] | None = None, seconds: float | None = None) -> None:
+    """Tries every ordered pair of ranks, one after another; every rank of the stage calls this.
+
+    Before a pair is tried it is kept with the outcome ``hang`` and the detail :data:`BEGUN`; what follows takes its place, so that a
+    pair from which nobody came back is told by name. A pair of ranks on one GPU is tried too: the handle and the reading are real,
+    no wire is crossed, and the detail says so.
+
+    Args:
+        rank: this rank, on a GPU.
+        pairs: ordered pairs of ranks (source, target); all by default.
+        seconds: no pair is begun after so long; until the deadline by default.
+
+    Raises:
+        OutOfTimeError: the deadline passed.
+    """
+    import torch
+
+    end = min(rank.deadline, rank.clock() + seconds if seconds is not None else rank.deadline)
+    ordinals = rank.exchange("peer_truth/ordinals", int(rank.device.index or 0))
+    everybody = range(rank.world_size)
+    wanted = [(pair[0], pair[1]) for pair in pairs] if pairs is not None else [(s, t) for s in everybody for t in everybody if s != t]
+    # two ranks on one GPU say nothing more the other way round
+    wanted = [(source, target) for source, target in wanted if ordinals[source] != ordinals[target] or source < target]
+    # segments that grow cannot be handed to another process with the handles used here
+    settings = getattr(torch.cuda.memory, "_set_allocator_settings", None)
+    if settings is not None:
+        settings("expandable_segments:False")
+    for source, target in wanted:
+        if not rank.agree("peer_truth/go", end > rank.clock()):
+            return
+        if rank.rank in (source, target):
+            _Trial(rank, source, target, ordinals).run()
+        rank.exchange("peer_truth/next", True)
+
+
+class _Trial:
+    """One ordered pair, seen from one of its two ranks."""
+
+    def __init__(self, rank: Rank, source: int, target: int, ordinals: list[int]) -> None:
+        self._rank, self._source, self._target, self._ordinals = rank, source, target, ordinals
+        self._topic = f"peer_truth/{source}-{target}"
+        self._timer = timer_for(rank)
+        self._tried: list[int] = []
+
+    def run(self) -> None:
+        """Tries all sizes until one is wrong."""
+        import torch
+
+        rank, same = self._rank, self._ordinals[self._source] == self._ordinals[self._target]
+        name = f"peer_truth {rank.gpus[self._source]}->{rank.gpus[self._target]}"
+        rank.at(name)
+        self._keep("hang", BEGUN)
+        here, there = self._ordinals[self._target], self._ordinals[self._source]
+        if not same and not torch.cuda.can_device_access_peer(here, there):
+            self._keep("not_run", "the driver offers no peer access between these two")
+            return
+        for num_bytes in SIZES:
+            self._tried.append(num_bytes)
+            rank.at(name, "", num_bytes, 2)
+            said = self._give(num_bytes) if rank.rank == self._source else self._take(num_bytes)
+            answers = rank.exchange(f"{self._topic}/said", said, (self._source, self._target))
+            errors = [f"{side}: {error}" for side, (_, error) in zip(("source", "target"), answers, strict=True) if error]
+            wrong = [f"{side} {what}" for side, (seen, _) in zip(("source", "target"), answers, strict=True) for what in seen]
+            if errors or wrong:
+                self._keep("error" if errors and not wrong else "wrong_data", "; ".join(wrong + errors))
+                return
+        self._keep("ok", "both ranks use the same GPU, so no wire was crossed" if same else "")
+
+    def _keep(self, outcome: Literal["ok", "wrong_data", "hang", "error", "not_run"], detail: str) -> None:
+        if self._rank.rank == self._source:
+            source, target = self._rank.gpus[self._source], self._rank.gpus[self._target]
+            tried = tuple(self._tried)
+            self._rank.emit(PeerTruth(source_gpu=source, target_gpu=target, outcome=outcome, num_bytes=tried, detail=detail))
+
+    def _exchange(self, what: str, value: Any) -> list[Any]:
+        return self._rank.exchange(f"{self._topic}/{what}", value, (self._source, self._target))
+
+    def _give(self, num_bytes: int) -> tuple[list[str], str]:
+        """The source's side: owns the memory. Returns what it saw wrong, and an error."""
+        import torch
+
+        memory, error, handle = None, "", None
+        try:
+            elements = min(num_bytes, int(free_bytes(self._rank.device) * FREE_SHARE)) // 4
+            memory = torch.empty(max(elements, 2), device=self._rank.device)
+            fill(memory, self._offset("source", num_bytes))
+            self._timer.wait()
+            handle = [_as_text(part) for part in memory.untyped_storage()._share_cuda_()]
+            offset = memory.storage_offset()
+        except RuntimeError as refusal:
+            error, offset = f"no handle: {str(refusal).splitlines()[0]}", 0
+        self._exchange("handle", [handle, offset, memory.numel() if memory is not None else 0])
+        wrong = []
+        for what in ("copied", "stored"):
+            written = self._exchange(what, True)[1]
+            if memory is not None and written and not holds(memory, self._offset(what, num_bytes)):
+                wrong.append(f"did not see what was {what} into its memory at {num_bytes} bytes")
+            self._exchange(f"{what}/seen", True)
+        return wrong, error
+
+    def _take(self, num_bytes: int) -> tuple[list[str], str]:
+        """The target's side: opens the memory, reads it, writes into it by the copy engine and by a kernel, reads back."""
+        import torch
+
+        handle, offset, elements = self._exchange("handle", None)[0]
+        wrong: list[str] = []
+        peer, error = None, ""
+        try:
+            if handle is not None:
+                peer = _open(handle, offset, elements)
+                if not self._reads(peer, "source", num_bytes):
+                    wrong.append(f"did not read what the source had written at {num_bytes} bytes")
+        except RuntimeError as refusal:
+            error = f"the handle could not be used: {str(refusal).splitlines()[0]}"
+        for what in ("copied", "stored"):
+            written = False
+            try:
+                if peer is not None and not error:
+                    # the same type goes through a copy engine; a conversion needs a kernel of this GPU that stores into the peer's memory
+                    dtype = torch.float32 if what == "copied" else torch.float64
+                    own = torch.empty(elements, device=self._rank.device)
+                    fill(own, self._offset(what, num_bytes))
+                    peer.copy_(own.to(dtype))
+                    self._timer.wait()
+                    written = True
+            except RuntimeError as refusal:
+                error = f"writing failed: {str(refusal).splitlines()[0]}"
+            self._exchange(what, written)
+            if peer is not None and written and not self._reads(peer, what, num_bytes):
+                wrong.append(f"did not read back what it had {what} at {num_bytes} bytes")
+            self._exchange(f"{what}/seen", True)
+        return wrong, error
+
+    def _reads(self, peer: torch.Tensor, what: str, num_bytes: int) -> bool:
+        """Brings the peer's memory over and compares it on this GPU."""
+        import torch
+
+        own = torch.full((peer.numel(),), -1.0, device=self._rank.device)
+        own.copy_(peer)
+        self._timer.wait()
+        return holds(own, self._offset(what, num_bytes))
+
+    def _offset(self, what: str, num_bytes: int) -> int:
+        """Differs by pair, size and round, so that what an earlier trial left behind cannot pass."""
+        return _OFFSETS[what] + 100 * SIZES.index(num_bytes) + 10 * self._source + self._target
+
+
+def _as_text(part: Any) -> Any:
+    """Bytes of a handle as text, since handles travel as JSON."""
+    return {"bytes": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
+
+
+def _open(handle: list[Any], offset: int, elements: int) -> torch.Tensor:
+    """The exporting rank's tensor in this process (what torch.multiprocessing does with a handle from a queue)."""
+    import torch
+
+    torch.cuda._lazy_init()
+    parts = [base64.b64decode(part["bytes"]) if isinstance(part, dict) else part for part in handle]
+    storage = torch.UntypedStorage._new_shared_cuda(*parts)
+    whole = torch.empty(0, dtype=torch.float32, device=storage.device)
+    return whole.set_(storage, offset, (elements,), (1,))
