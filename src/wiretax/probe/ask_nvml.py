@@ -1,0 +1,142 @@
+"""Asks NVML in a child process under a deadline: a driver that hangs must not hang us.
+
+``python -m wiretax.probe.ask_nvml`` prints the answer as JSON, one line for each thing asked; the last line is the fullest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from wiretax.probe.nvml_answer import NvmlAnswer
+
+DEADLINE_SECONDS = 10.0
+"""A slow start (no persistence daemon, eight GPUs) takes 2 to 4 s; past this the driver is taken to hang."""
+
+KILL_SECONDS = 3.0
+"""How long a killed process may take to go before it is taken to be stuck inside the driver."""
+
+# The package's own folder goes last on the path: the child finds this very package without shadowing anything of Python's.
+_CHILD = "import sys; sys.path.append(sys.argv[1]); from wiretax.probe.ask_nvml import main; main(float(sys.argv[2]))"
+
+_stuck: list[subprocess.Popen[bytes]] = []
+"""Children that outlived SIGKILL. Kept so that Python does not wait for them at the end."""
+
+
+def ask_nvml(deadline_seconds: float = DEADLINE_SECONDS, environment: Mapping[str, str] | None = None) -> NvmlAnswer:
+    """What NVML says, or as much as it said in time.
+
+    Args:
+        deadline_seconds: after this the child is killed with its group and the answer is ``hung``.
+        environment: of the child; by default ours.
+
+    Returns:
+        The answer. It never raises for a bad machine: ``driver_state`` and ``driver_detail`` say what happened, and GPUs that
+        were read before a hang are in it.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    try:
+        child = subprocess.Popen(
+            [sys.executable or "python3", "-P", "-c", _CHILD, root, str(deadline_seconds)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(os.environ if environment is None else environment),
+            start_new_session=True,
+        )
+    except OSError as error:
+        return _failed(NvmlAnswer(driver_state="error"), f"The process that asks NVML cannot be started: {error}.")
+    try:
+        output, errors = child.communicate(timeout=deadline_seconds)
+    except subprocess.TimeoutExpired as expired:
+        return _hung(child, deadline_seconds, expired.output or b"")
+    except BaseException:
+        _kill(child)
+        raise
+    answer = _last_answer(output)
+    if child.returncode < 0:
+        return _failed(answer, f"The process that asks NVML died of {_signal_name(-child.returncode)} while asking {_asked(answer)}.")
+    if child.returncode != 0 or answer.asking is not None:
+        lines = errors.decode(errors="replace").strip().splitlines()
+        return _failed(answer, f"The process that asks NVML failed while asking {_asked(answer)}: {lines[-1] if lines else 'no message'}")
+    return answer
+
+
+def _hung(child: subprocess.Popen[bytes], deadline_seconds: float, output: bytes) -> NvmlAnswer:
+    gone, more_output, errors = _kill(child)
+    answer = _last_answer(more_output or output)
+    # faulthandler wrote the stack just before the deadline: the innermost pynvml function is the one that hangs.
+    function = re.search(rb'pynvml[^"]*", line \d+ in (nvml\w+)', errors)
+    inside = f" ({function.group(1).decode()})" if function else ""
+    detail = f"The NVIDIA driver did not answer within {deadline_seconds:g} s while asking {_asked(answer)}{inside}."
+    if not gone:
+        detail += f" Process {child.pid} cannot be killed: it is stuck inside the driver, which only a reboot ends."
+    hung = _failed(answer, detail)
+    return replace(hung, driver_state="hung")
+
+
+def _kill(child: subprocess.Popen[bytes]) -> tuple[bool, bytes, bytes]:
+    """Kills the child's group. Returns whether it is gone, and what it wrote."""
+    with contextlib.suppress(ProcessLookupError):  # it may have ended by itself in the meantime
+        os.killpg(child.pid, signal.SIGKILL)
+    try:
+        output, errors = child.communicate(timeout=KILL_SECONDS)
+    except subprocess.TimeoutExpired as expired:
+        _stuck.append(child)
+        for pipe in (child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+        return False, expired.output or b"", expired.stderr or b""
+    return True, output, errors
+
+
+def _last_answer(output: bytes) -> NvmlAnswer:
+    for line in reversed(output.splitlines()):
+        try:
+            return msgspec.json.decode(line, type=NvmlAnswer)
+        except msgspec.MsgspecError:
+            continue  # cut off by the kill, or printed by a library
+    return NvmlAnswer(driver_state="error", asking="NVML to start")
+
+
+def _failed(answer: NvmlAnswer, detail: str) -> NvmlAnswer:
+    missing = {name: detail for name in ("driver", "cuda") if getattr(answer, name) is None}
+    return replace(answer, driver_state="error", driver_detail=detail, missing=missing, asking=None)
+
+
+def _asked(answer: NvmlAnswer) -> str:
+    return answer.asking or "NVML"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def main(deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    """Prints :class:`NvmlAnswer` as JSON, again after each part."""
+    faulthandler.dump_traceback_later(max(deadline_seconds * 0.9, 0.05), exit=False)
+    from wiretax.probe.nvml_machine import read_machine
+
+    def emit(answer: NvmlAnswer) -> None:
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+
+    emit(read_machine(emit))
+    faulthandler.cancel_dump_traceback_later()
+
+
+if __name__ == "__main__":
+    main()
