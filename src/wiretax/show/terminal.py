@@ -191,7 +191,7 @@ def _findings(findings: Sequence[Finding], symbols: Symbols) -> list[RenderableT
 def _finding(finding: Finding, symbols: Symbols) -> RenderableType:
     style = SEVERITY_STYLE[finding.severity]
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=12, no_wrap=True)
+    table.add_column(width=13, no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row(Text(f"  {symbols.severity[finding.severity]} {finding.severity}", style=style), Text(finding.title, style="bold"))
     table.add_row(Text(), Text(f"{finding.code}, {finding.confidence}", style="dim"))
