@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from wiretax.model.machine import Machine
 from wiretax.model.measurement import Measurements
 from wiretax.model.observation import Observation
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,29 +70,3 @@ class Problem:
     text: str
     count: int = 1
     do: str = ""
-
-
-def stated(kind: type[T], /, because: str = "the text does not say", **values: Any) -> T:
-    """Builds a dataclass of the model from what a text says; every field it leaves ``None`` gets a reason in ``missing``.
-
-    Args:
-        kind: a dataclass of ``wiretax.model`` with a ``missing`` mapping.
-        because: the reason for fields that the text is silent about.
-        **values: fields as read; ``missing`` may be among them and wins over ``because``.
-    """
-    answers: frozenset[str] = getattr(kind, "none_is_an_answer", frozenset())
-    missing = dict(values.pop("missing", {}))
-    model: Any = kind
-    for entry in dataclasses.fields(model):
-        if entry.name == "missing":
-            continue
-        if entry.name not in values:
-            factory: Any = entry.default_factory
-            if isinstance(factory, type) and dataclasses.is_dataclass(factory):
-                values[entry.name] = stated(factory, because)
-            elif entry.default is not None:
-                continue
-        if values.get(entry.name) is None and entry.name not in answers:
-            missing.setdefault(entry.name, because)
-    built: T = model(**values, missing=missing)
-    return built
