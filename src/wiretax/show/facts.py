@@ -62,6 +62,7 @@ def environment(machine: Machine) -> list[RenderableType]:
     cpus = around.cpus_usable is not None and f"{around.cpus_usable} usable" + (f" of {around.cpus_total}" if around.cpus_total else "")
     found = software.nccl_found is not None and (", ".join(f"{n.version or '?'} ({n.path})" for n in software.nccl_found) or "none")
     loaded = software.nccl_loaded is not None and f"{software.nccl_loaded.version or '?'} ({software.nccl_loaded.path})"
+    unlimited = around.memlock_bytes is None and around.missing.get("memlock_bytes") == "unlimited"
     rows: list[tuple[str, str | bool | None, str | None]] = [
         ("driver", driver, software.missing.get("driver") or machine.driver_detail or DRIVER_WORDS.get(machine.driver_state or "")),
         ("CUDA of the driver", software.cuda, software.missing.get("cuda")),
@@ -75,7 +76,7 @@ def environment(machine: Machine) -> list[RenderableType]:
         ("/dev/shm", shm, around.missing.get("dev_shm_bytes")),  # noqa: S108 - a label, no file is made
         (
             "locked memory",
-            around.memlock_bytes is not None and f"at most {memory(around.memlock_bytes)}",
+            "unlimited" if unlimited else around.memlock_bytes is not None and f"at most {memory(around.memlock_bytes)}",
             around.missing.get("memlock_bytes"),
         ),
         ("IOMMU", around.iommu, around.missing.get("iommu")),

@@ -64,6 +64,9 @@ def ladder(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
     share_width = max([_share(r).cell_len for r in rungs] + [0])
     bar_width = max(8, width - 2 - (name_width + 2) - (transport_width + 2) - 2 - (10 + 2) - share_width)
     on_gpus = bool(run.machine is not None and run.machine.gpus)
+    details = {rung.wire: _details(rung, on_gpus, symbols) for rung in rungs}
+    curves = {rung.wire: _curve(rung.sweep, symbols) for rung in rungs}
+    has_room = all(4 + name_width + details[wire].cell_len + 2 + len(curves[wire]) <= width for wire in details)
     parts: list[RenderableType] = []
     for rung in rungs:
         head = Table.grid(padding=(0, 2, 0, 0))
@@ -81,14 +84,15 @@ def ladder(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
             _share(rung),
         )
         parts.append(indented(head))
-        details = _details(rung, on_gpus, symbols)
-        curve = _curve(rung.sweep, symbols)
-        if curve and 4 + name_width + details.cell_len + 2 + len(curve) <= width:
-            details.append("  ").append(curve, style=colour)
-        parts.append(indented(details, 4 + name_width))
+        line = details[rung.wire]
+        if has_room and curves[rung.wire]:
+            line.append("  ").append(curves[rung.wire], style=colour)
+        parts.append(indented(line, 4 + name_width))
     for wire, reason in failed:
         line = Text.assemble((wire.ljust(name_width), "bold"), "  ", (f"{symbols.bad} no figure: {reason}", "bold red"))
         parts.append(indented(line))
+    if any(point.unstable for collective in run.measurements.collectives for point in collective.points):
+        parts.append(indented(Text(f"{symbols.unstable} unstable: its samples differ much; measure again on a quiet host", style="yellow")))
     return parts
 
 
@@ -281,7 +285,7 @@ def _details(rung: Rung, on_gpus: bool, symbols: Symbols) -> Text:
     if rung.renamed_from:
         line.append(f"{symbols.dot}asked for as {rung.renamed_from}", style="yellow")
     if rung.peak.unstable:
-        line.append(f"{symbols.dot}{symbols.unstable} unstable: measure again on a quiet host", style="yellow")
+        line.append(f"{symbols.dot}{symbols.unstable} unstable", style="yellow")
     if rung.verified is False:
         line.append(f"{symbols.dot}{symbols.bad} wrong values arrived", style="bold red")
     return line
@@ -292,5 +296,6 @@ def _curve(points: Sequence[Point], symbols: Symbols) -> str:
     if not symbols.levels or len(points) < 4:
         return ""
     top = max(_rate(p) for p in points)
-    heights = (1 + math.log10(max(_rate(p) / top, 1e-4)) / 4 for p in points)
+    chosen = [points[round(k * (len(points) - 1) / 11)] for k in range(12)] if len(points) > 12 else points
+    heights = (1 + math.log10(max(_rate(p) / top, 1e-4)) / 4 for p in chosen)
     return "".join(symbols.levels[min(7, int(height * 8))] for height in heights)

@@ -1,0 +1,44 @@
+# `make check` and `make test` set up everything they need, once, in .venv; a second run starts at once.
+#
+#   make check                     measure and judge this machine
+#   make check ARGS="--quick"      any arguments of `wiretax check`
+#   make check PYTHON=/opt/conda/bin/python     use the torch of this Python
+#   make test                      the tests;  make test ARGS="tests/unit -k verdict"
+#   make lint                      style, types, import arrows, spelling
+#   make docs                      write the generated blocks of README.md anew
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+PYTEST ?= $(BIN)/python -m pytest
+SETUP := PYTHON="$(PYTHON)" VENV="$(VENV)" ./scripts/set_up
+
+.PHONY: check test lint docs clean
+
+check: $(VENV)/.ready
+	@$(BIN)/wiretax check $(ARGS) || [ $$? -eq 1 ]
+
+test: $(VENV)/.ready-test
+	$(PYTEST) $(ARGS)
+
+lint: $(VENV)/.ready-test $(VENV)/.ready-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+docs: $(VENV)/.ready
+	$(BIN)/python docs/make_readme.py
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.ready: pyproject.toml scripts/set_up
+	@$(SETUP)
+	@touch $@
+
+$(VENV)/.ready-test $(VENV)/.ready-lint: $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready
+	@$(SETUP) $*
+	@touch $@
