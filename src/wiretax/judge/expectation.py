@@ -237,9 +237,7 @@ def copy_standing(run: Run, copy: Copy) -> Literal["below", "within", "above"] |
     return found.standing(copy.bandwidth_bytes_per_second) if isinstance(found, Expectation) else None
 
 
-def _row(
-    found: Expectation, subject: str, wire: str, *, world_size: int | None = None, pair: tuple[int, int] | None = None
-) -> Expected:
+def _row(found: Expectation, subject: str, wire: str, *, world_size: int | None = None, pair: tuple[int, int] | None = None) -> Expected:
     return Expected(
         subject=subject,
         wire=wire,

@@ -174,16 +174,24 @@ def headline(found: Iterable[Collective]) -> tuple[Collective, Point] | None:
     )
 
 
+def is_user_wire(collective: Collective) -> bool:
+    """Whether a collective ran with the user's own settings, whatever transport NCCL then took."""
+    return collective.wire == "default" or collective.wire_requested == "default"
+
+
+def user_collectives_of_pairs(run: Run) -> tuple[Collective, ...]:
+    """All-reduces of exactly two GPUs with the user's own settings."""
+    return tuple(
+        c for c in run.measurements.collectives if c.operation == "all_reduce" and c.points and is_user_wire(c) and len(set(c.gpus)) == 2
+    )
+
+
 def user_collectives(run: Run, operation: str = "all_reduce") -> tuple[Collective, ...]:
     """What the user's own settings give, at the largest world size: collectives asked for as ``default``.
 
     A default wire that NCCL ran over another transport is renamed after that transport; ``wire_requested`` still says default.
     """
-    found = [
-        c
-        for c in run.measurements.collectives
-        if c.operation == operation and c.points and (c.wire == "default" or c.wire_requested == "default")
-    ]
+    found = [c for c in run.measurements.collectives if c.operation == operation and c.points and is_user_wire(c)]
     largest = max((c.world_size for c in found), default=0)
     return tuple(c for c in found if c.world_size == largest)
 

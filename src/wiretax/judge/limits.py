@@ -207,9 +207,7 @@ def _has_ring(run: Run, gpus: Sequence[int]) -> bool:
         (a, b)
         for a in gpus
         for b in gpus
-        if a != b
-        and facts.nvlinks_between(facts.path_between(run.machine, a, b))
-        and facts.p2p_allowed(run.machine, a, b) is not False
+        if a != b and facts.nvlinks_between(facts.path_between(run.machine, a, b)) and facts.p2p_allowed(run.machine, a, b) is not False
     }
     if len(joined) == len(gpus) * (len(gpus) - 1):
         return True

@@ -1,0 +1,117 @@
+"""Peer to peer or shared memory switched off, or bounded, by a variable or a nccl.conf file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wiretax.data import nccl_policy
+from wiretax.judge import facts
+from wiretax.judge.facts import evidence
+from wiretax.model.finding import Confidence, Evidence, Finding, Severity
+from wiretax.model.run import Run
+from wiretax.units import rate
+
+WORTH = 1.10
+"""A setting is worth changing when the wire without it is at least this much faster."""
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """Names each setting that keeps GPUs from the fastest path, and what the ``clean`` wire shows without it."""
+    if run.machine is None:
+        return
+    yield from _p2p(run)
+    yield from _shm(run)
+    level = facts.nccl_setting(run, "NCCL_P2P_LEVEL")
+    if level is not None and nccl_policy.user_level(level[0]) is None:
+        instead = "PHB" if level[0].strip().upper() == "NODE" else "one of LOC, NVL, PIX, PXB, PHB, SYS"
+        yield Finding(
+            code="nccl-setting-ignored",
+            severity="info",
+            confidence="certain",
+            title=f"NCCL does not know the level {level[0]!r} and ignores NCCL_P2P_LEVEL",
+            evidence=(evidence(f"set in {level[1]}", "machine.software"),),
+            effect="NCCL's own distance policy decides, as if the variable were not there.",
+            remedy=f"Set NCCL_P2P_LEVEL to {instead}, or remove it.",
+            confirm="NCCL_DEBUG=INFO wiretax check --quick 2>&1 | grep P2P_LEVEL",
+        )
+
+
+def _p2p(run: Run) -> Iterator[Finding]:
+    machine = run.machine
+    disable = facts.nccl_setting(run, "NCCL_P2P_DISABLE")
+    level = facts.nccl_setting(run, "NCCL_P2P_LEVEL")
+    pairs = [tuple(sorted((both[0].source_gpu, both[0].target_gpu))) for both in facts.unordered_pairs(machine)]
+    barred: list[tuple[int, int]]
+    if disable is not None and disable[0].strip() == "1":
+        source, name = disable[1], "NCCL_P2P_DISABLE"
+        barred = [(a, b) for a, b in pairs if facts.p2p_allowed(machine, a, b) is not False]
+    elif level is not None and (bound := nccl_policy.user_level(level[0])) is not None:
+        source, name = level[1], "NCCL_P2P_LEVEL"
+        barred = [
+            (a, b)
+            for a, b in pairs
+            if facts.p2p_allowed(machine, a, b) is not False and nccl_policy.within(facts.path_between(machine, a, b), bound) is False
+        ]
+        # NCCL without the variable would not have joined these either: the setting takes nothing away.
+        own = nccl_policy.default_policy(
+            facts.nccl_version(run), machine.surroundings.cpu_vendor if machine else None, len(facts.usable_gpus(machine))
+        )
+        if own is not None:
+            barred = [(a, b) for a, b in barred if nccl_policy.within(facts.path_between(machine, a, b), own.level) is not False]
+    else:
+        return
+    if pairs and not barred:
+        return
+    seen = [evidence(f"set in {source}", "machine.software")]
+    if barred:
+        seen.append(evidence(f"peer access is not refused for {facts.pairs_text(barred)}", "machine.pairs"))
+    severity, confidence, effect, measured = _what_it_costs(run)
+    yield Finding(
+        code="p2p-disabled-by-environment",
+        severity=severity,
+        confidence=confidence,
+        title=f"{name} keeps these GPUs from talking peer to peer",
+        evidence=(*seen, *measured),
+        effect=effect,
+        remedy=f"Remove it: {_removal(source, name)}."
+        if severity != "info" or not measured
+        else "Leave it: without it nothing is gained on this machine.",
+        confirm=f"env -u {name} wiretax check --quick",
+    )
+
+
+def _shm(run: Run) -> Iterator[Finding]:
+    setting = facts.nccl_setting(run, "NCCL_SHM_DISABLE")
+    if setting is None or setting[0].strip() != "1":
+        return
+    used = {kind for c in facts.user_collectives(run) for kind in facts.transports_of(c)}
+    if used and "net" not in used:
+        return
+    severity, confidence, effect, measured = _what_it_costs(run)
+    yield Finding(
+        code="shm-disabled-by-environment",
+        severity=severity if used else "info",
+        confidence=confidence,
+        title="NCCL_SHM_DISABLE=1 leaves only sockets where peer to peer is not possible",
+        evidence=(evidence(f"set in {setting[1]}", "machine.software"), *measured),
+        effect=effect if used else "It costs nothing where all GPUs talk peer to peer; elsewhere it means sockets.",
+        remedy=f"Remove it: {_removal(setting[1], 'NCCL_SHM_DISABLE')}.",
+        confirm="env -u NCCL_SHM_DISABLE wiretax check --quick",
+    )
+
+
+def _what_it_costs(run: Run) -> tuple[Severity, Confidence, str, tuple[Evidence, ...]]:
+    default = facts.headline(facts.user_collectives(run))
+    world = default[0].world_size if default else None
+    clean = facts.headline(facts.collectives(run, wire="clean", world_size=world))
+    if default is None or clean is None:
+        return "warning", "certain", "Gradients go through host memory or sockets; how much that costs here was not measured.", ()
+    with_it, without = default[1].busbw_bytes_per_second, clean[1].busbw_bytes_per_second
+    shown = (evidence(f"all-reduce over {world} GPUs: {rate(with_it)} as found, {rate(without)} without such settings"),)
+    if without > with_it * WORTH:
+        return "problem", "certain", f"All-reduce would be {without / with_it:.1f}x faster without it.", shown
+    return "info", "certain", f"It costs nothing here: {rate(with_it)} with it, {rate(without)} without.", shown
+
+
+def _removal(source: str, name: str) -> str:
+    return f"`unset {name}`" if source.startswith("the environment") else f"delete the line from {source.partition(' (')[0]}"

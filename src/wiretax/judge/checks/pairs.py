@@ -1,0 +1,151 @@
+"""A pair far below what its links allow, or below its equals; and a GPU whose way to the host is slower than its link."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from statistics import median
+
+from wiretax.judge import facts
+from wiretax.judge.choice import best_pair_remedy
+from wiretax.judge.expectation import Expectation, class_of, expect_copy, expect_measured
+from wiretax.judge.facts import evidence
+from wiretax.judge.limits import Limit, host_limit
+from wiretax.model.finding import Evidence, Finding
+from wiretax.model.measurement import Copy
+from wiretax.model.run import Run
+from wiretax.units import rate, size
+
+AMONG_EQUALS = 0.6
+"""A pair below this share of the median of pairs joined the same way is odd, whatever its links could do."""
+
+HOST_PATH_FRACTION = 0.7
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """Judges copies alone (direct, else staged), then the two-GPU all-reduce where no copy was measured."""
+    slow = _slow_pairs(run)
+    if slow:
+        yield _finding(run, slow)
+    else:
+        yield from _slow_all_reduce(run)
+    yield from _host_paths(run)
+
+
+def _slow_pairs(run: Run) -> dict[tuple[int, int], Evidence]:
+    slow: dict[tuple[int, int], Evidence] = {}
+    for route in ("direct", "staged"):
+        copies = {pair: copy for pair, copy in facts.pair_copies(run, route=route).items() if pair[0] != pair[1] and not copy.unstable}
+        for pair, copy in copies.items():
+            reached = copy.bandwidth_bytes_per_second or 0.0
+            expected = expect_copy(run, *pair, route)
+            if isinstance(expected, Expectation) and expected.standing(reached) == "below":
+                text = f"{pair[0]} to {pair[1]} ({route}): {rate(reached)}, expected {rate(expected.low)} to {rate(expected.high)}"
+                slow[pair] = evidence(f"{text}: {expected.because[0]}", "measurements.copies")
+            elif route == "direct":
+                equals = _equals(run, copies, pair)
+                if equals is not None and reached < AMONG_EQUALS * equals:
+                    path = facts.path_between(run.machine, *pair)
+                    text = f"{pair[0]} to {pair[1]} ({route}): {rate(reached)}; other {path} pairs have {rate(equals)}"
+                    slow[pair] = evidence(text, "measurements.copies")
+        if copies:
+            break
+    return slow
+
+
+def _equals(run: Run, copies: dict[tuple[int, int], Copy], pair: tuple[int, int]) -> float | None:
+    """The median of at least three other pairs with the same topology code. Staged pairs are not compared: uplinks decide there."""
+    path = facts.path_between(run.machine, *pair)
+    if path is None:
+        return None
+    others = [
+        copy.bandwidth_bytes_per_second or 0.0
+        for other, copy in copies.items()
+        if set(other) != set(pair) and facts.path_between(run.machine, *other) == path
+    ]
+    return median(others) if len(others) >= 3 else None
+
+
+def _finding(run: Run, slow: dict[tuple[int, int], Evidence]) -> Finding:
+    unordered = {(min(pair), max(pair)) for pair in slow}
+    counts = Counter(gpu for pair in unordered for gpu in pair)
+    gpu, hits = counts.most_common(1)[0]
+    total = len(facts.unordered_pairs(run.machine))
+    one_gpu = hits == len(unordered) > 1
+    title = (
+        f"Every slow pair includes GPU {gpu}: {facts.pairs_text(unordered)}"
+        if one_gpu
+        else f"{facts.pairs_text(unordered)} {'is' if len(unordered) == 1 else 'are'} far slower than the links allow"
+    )
+    return Finding(
+        code="pair-slow",
+        severity="problem",
+        confidence="certain",
+        title=title,
+        evidence=tuple(slow[pair] for pair in sorted(slow))[:10],
+        effect=f"{len(unordered)} of {max(total, len(unordered))} pairs are slow, and a ring runs at its slowest pair's pace.",
+        remedy=best_pair_remedy(run)
+        or (
+            f"Leave GPU {gpu} out, or move it to another slot or riser."
+            if one_gpu
+            else "Check slot, riser and switch of these GPUs; the cause is not known."
+        ),
+        confirm="wiretax check --quick",
+    )
+
+
+def _slow_all_reduce(run: Run) -> Iterator[Finding]:
+    """Two GPUs, copies healthy or not measured, and yet the all-reduce is below its range: the fact, with no cause claimed."""
+    head = facts.headline([c for c in facts.user_collectives(run) if c.world_size == 2 and c.gpus])
+    if head is None:
+        return
+    collective, point = head
+    expected = expect_measured(run, collective, point.num_bytes)
+    reached = point.busbw_bytes_per_second
+    if not isinstance(expected, Expectation) or expected.standing(reached) != "below" or class_of(run, collective) in ("socket", "gloo"):
+        return
+    yield Finding(
+        code="pair-slow",
+        severity="problem" if reached < 0.5 * expected.low else "warning",
+        confidence="likely",
+        title=f"All-reduce between {facts.gpus_list(collective.gpus)} is far below what this way allows; why is not known",
+        evidence=(
+            evidence(
+                f"{rate(reached)} at {size(point.num_bytes)} over {collective.transport or expected.wire_class}, "
+                f"expected {rate(expected.low)} to {rate(expected.high)}"
+            ),
+            *(evidence(reason, "expectation") for reason in expected.because[:2]),
+        ),
+        effect=f"Gradients move at {reached / expected.expected:.0%} of the usual rate of such a machine.",
+        remedy="Repeat it on a quiet host; then compare settings: `NCCL_P2P_DISABLE=1 wiretax check --quick`, another NCCL version.",
+        confirm="wiretax check --quick",
+    )
+
+
+def _host_paths(run: Run) -> Iterator[Finding]:
+    """Equal links, unequal ways: a slot behind the chipset shows the same link and half the rate."""
+    rates = {gpu.index: min(copies) for gpu in facts.usable_gpus(run.machine) if (copies := facts.host_copies(run, gpu.index))}
+    limits = {gpu: limit for gpu in rates if isinstance(limit := host_limit(run, gpu), Limit)}
+    if len(limits) < 2:
+        return
+    odd = []
+    for gpu, limit in limits.items():
+        equals = [rates[other] for other, theirs in limits.items() if other != gpu and theirs.bytes_per_second == limit.bytes_per_second]
+        if equals and rates[gpu] < HOST_PATH_FRACTION * median(equals):
+            odd.append((gpu, rates[gpu], median(equals)))
+    if not odd:
+        return
+    yield Finding(
+        code="host-path-slow",
+        severity="warning",
+        confidence="certain",
+        title=f"GPU {facts.gpus_list(gpu for gpu, _, _ in odd)} reaches host memory slower than GPUs with the same PCIe link",
+        evidence=tuple(
+            evidence(f"GPU {gpu}: {rate(mine)} host copies; others with this link {rate(theirs)}", "measurements.copies")
+            for gpu, mine, theirs in odd
+        ),
+        effect="Everything that goes through host memory runs at this GPU's pace.",
+        remedy="Its slot may hang on the chipset or on another socket than the process: try another slot, or leave it out. "
+        + (best_pair_remedy(run) or ""),
+        confirm="numactl --cpunodebind=0 wiretax check --quick",
+    )

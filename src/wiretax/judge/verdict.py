@@ -1,0 +1,369 @@
+"""All checks over one run, then one sentence: use all GPUs, fewer, one, or fix something first; keep the box or give it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from wiretax.judge import facts
+from wiretax.judge.checks import ALL
+from wiretax.judge.choice import best_subset
+from wiretax.judge.expectation import Expectation, expect_measured, expectations
+from wiretax.judge.facts import evidence
+from wiretax.model.finding import SEVERITIES, Finding, Severity, Verdict
+from wiretax.model.forecast import Forecast
+from wiretax.model.measurement import Collective, Point
+from wiretax.model.run import Run
+from wiretax.units import rate, significant
+
+WORTH_SPEEDUP = 1.2
+"""More GPUs must do at least this much more than one, or one is the better deal."""
+
+KEEP_EFFICIENCY = 0.6
+"""From this share of perfect scaling on, the GPUs are worth their price for a small-batch job, the hardest case."""
+
+BROKEN_HARDWARE = frozenset(
+    {
+        "gpu-lost",
+        "gpu-hung",
+        "ecc-uncorrectable",
+        "nvlink-partial",
+        "nvlink-xid",
+        "p2p-wrong-data",
+        "p2p-hang-iommu",
+        "p2p-hang-acs",
+        "pcie-width-low",
+        "pcie-generation-low",
+        "pair-slow",
+        "fabric-not-ready",
+    }
+)
+"""Faults of the machine that a tenant cannot cure; at ``problem`` or above they are a reason to give it back."""
+
+FIXABLE = frozenset(
+    {
+        "p2p-disabled-by-environment",
+        "p2p-disabled-by-registry",
+        "shm-disabled-by-environment",
+        "p2p-forced-slow",
+        "p2p-through-cpu-slow",
+        "p2p-slower-than-staged",
+        "transport-unexpected",
+        "isolated-ranks-tcp",
+        "backend-gloo",
+        "dev-shm-too-small",
+        "torch-without-cuda",
+        "nccl-too-old-for-gpu",
+        "nccl-version-bug",
+    }
+)
+"""Faults of the set-up: cured by what their remedy says, and no reason to give the machine back."""
+
+STAYS_JUDGED = ("peer_truth",)
+"""Stages in which a hang or a death is a result (the test of a pair failed), not a reason why nothing can be said."""
+
+_DEFECTS = ("hang", "rank_died", "survived_kill", "start_failed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """The user's own wire at its largest world size, and where it stands."""
+
+    collective: Collective
+    point: Point
+    expected: Expectation | None
+
+    @property
+    def text(self) -> str:
+        ways = {"nvlink": "over NVLink", "pcie": "peer to peer over PCIe", "staged": "through host memory", "socket": "over TCP sockets"}
+        way = (
+            ways.get(self.expected.wire_class, "over gloo")
+            if self.expected
+            else f"over {self.collective.transport or 'an unread transport'}"
+        )
+        against = f" (expected {rate(self.expected.low)} to {rate(self.expected.high)})" if self.expected else ""
+        return f"{self.collective.world_size} GPUs talk {way} at {rate(self.point.busbw_bytes_per_second)}{against}"
+
+
+def judge(run: Run) -> Run:
+    """Runs every check and concludes.
+
+    Args:
+        run: a live, recorded or pasted run, with forecasts already in it where there are any.
+
+    Returns:
+        The run with ``expectations``, ``findings`` (most severe first) and ``verdict``. Nothing else is changed.
+    """
+    findings = findings_of(run)
+    return replace(run, expectations=expectations(run), findings=findings, verdict=verdict_of(run, findings))
+
+
+def findings_of(run: Run) -> tuple[Finding, ...]:
+    """All findings without repeats, most severe first; ``healthy`` or ``needs-measurement`` where nothing else is to say."""
+    found: dict[tuple[str, str], Finding] = {}
+    for check in ALL:
+        for finding in check(run):
+            found.setdefault((finding.code, finding.title), finding)
+    findings = list(found.values())
+    findings += _nothing_wrong(run, findings)
+    return tuple(sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity)))
+
+
+def exit_code(run: Run, strict: bool = False, fail_if_true: bool = False, require_gpu: bool = False) -> int:
+    """The exit code of a judged run (DESIGN 3).
+
+    Args:
+        run: with findings and verdict.
+        strict: warnings count as problems.
+        fail_if_true: a ``--fail-if`` expression held.
+        require_gpu: a machine without usable GPUs cannot be judged.
+
+    Returns:
+        0 judged and nothing grave; 1 judged with a problem; 3 could not judge; 130 stopped by the user.
+    """
+    status = run.outcome.status if run.outcome is not None else "complete"
+    if status == "interrupted":
+        return 130
+    defects = any(i.kind in _DEFECTS and not i.stage.startswith(STAYS_JUDGED) for i in run.measurements.incidents)
+    if defects or status == "failed" or _gpus_unusable(run) or (require_gpu and not facts.usable_gpus(run.machine)):
+        return 3
+    if status == "out_of_budget" and not _anything_measured(run):
+        return 3
+    limit: Severity = "warning" if strict else "problem"
+    grave = any(SEVERITIES.index(f.severity) >= SEVERITIES.index(limit) for f in run.findings)
+    return 1 if grave or fail_if_true else 0
+
+
+def verdict_of(run: Run, findings: Sequence[Finding]) -> Verdict:
+    """The decision that follows from findings, the user's own wire and the forecasts."""
+    gpus = facts.usable_gpus(run.machine)
+    grave = [f for f in findings if f.severity in ("problem", "critical")]
+    if run.machine is None or not run.machine.gpus:
+        return _without_gpus(run, grave)
+    broken = [f for f in grave if f.code in BROKEN_HARDWARE]
+    if not gpus:
+        return _verdict("fix_first", None, False, f"No GPU of this machine answers: {_lower(grave[0].title) if grave else 'all are lost'}.")
+    if any(f.severity == "critical" for f in grave):
+        return _critical(run, grave, broken)
+    if len(gpus) == 1:
+        return _one_gpu(run, grave, broken)
+    wire = _user_wire(run)
+    if wire is None:
+        reason = "the wire between the GPUs was not measured"
+        keep = False if broken else None
+        sentence = f"{len(gpus)} GPUs, but {reason}" + (f"; {_lower(broken[0].title)}" if broken else "") + "."
+        return _verdict("cannot_judge", None, keep, sentence, reason)
+    fixable = [f for f in grave if f.code in FIXABLE]
+    if fixable:
+        sentence = f"Fix this first: {_lower(fixable[0].title)}; as it is, {wire.text}."
+        if broken:
+            return _verdict("fix_first", None, False, sentence, "how many GPUs are worth using is known after the repair")
+        return _verdict("fix_first", None, None, sentence, "known after the set-up is repaired; the machine itself shows no fault")
+    return _scaling(run, wire, len(gpus), broken)
+
+
+def _scaling(run: Run, wire: _Wire, count: int, broken: list[Finding]) -> Verdict:
+    """Nothing to repair in the set-up: how many GPUs are worth using."""
+    fewer = best_subset(run, wire.collective.world_size)
+    ahead = _speedups(run)
+    head = ahead.get(wire.collective.world_size)
+    collapsed = fewer is not None and _share_of_gradient_time(fewer, wire) > 1.0
+    if collapsed and fewer is not None:
+        listed = facts.gpus_list(fewer[0])
+        sentence = f"Use GPUs {listed} ({rate(fewer[1])}): {wire.text}."
+        return replace(
+            _verdict("use_fewer", len(fewer[0]), False if broken else None, sentence, "depends on the price of the fewer GPUs"),
+            gpus=fewer[0],
+        )
+    if broken:
+        return _verdict("use_all", count, False, f"Give it back if you can: {_lower(broken[0].title)}; {wire.text}.")
+    if head is None:
+        healthy = wire.expected is not None and wire.expected.wire_class in ("nvlink", "pcie")
+        if healthy:
+            return _verdict("use_all", count, True, f"Keep it: {wire.text}.")
+        sentence = f"{wire.text[0].upper()}{wire.text[1:]}; whether more than one GPU pays depends on your job: `wiretax predict` tells."
+        return _verdict("use_all", count, None, sentence, "depends on the job: gradients are slow here, large batches hide that")
+    low, high = head
+    what = f"a 1.7 B model at batch 4 trains {significant(low, 2)}x to {significant(high, 2)}x as fast on {count} GPUs as on one"
+    if high < WORTH_SPEEDUP:
+        return _verdict("use_one", 1, False, f"Not for multi-GPU training: {wire.text}, so {what}.")
+    if low >= max(WORTH_SPEEDUP, KEEP_EFFICIENCY * count):
+        return _verdict("use_all", count, True, f"Keep it: {wire.text}, and {what}.")
+    best = max(ahead, key=lambda number: ahead[number][0] / number if number > 1 else 0.0)
+    if best < count and ahead[best][0] >= max(WORTH_SPEEDUP, KEEP_EFFICIENCY * best) and best_subset(run, count) is not None:
+        subset = best_subset(run, count)
+        if subset is not None and len(subset[0]) == best:
+            sentence = f"Use {best} of {count} GPUs: {wire.text}, and {what}."
+            return replace(_verdict("use_fewer", best, None, sentence, "depends on the price of the unused GPUs"), gpus=subset[0])
+    if (low + high) / 2 < WORTH_SPEEDUP:
+        return _verdict("use_one", 1, None, f"One GPU is the better deal for small batches: {wire.text}, so {what}.", _DEPENDS)
+    return _verdict("use_all", count, None, f"{wire.text[0].upper()}{wire.text[1:]}, so {what}.", _DEPENDS)
+
+
+_DEPENDS = "depends on the job and the price: large batches and accumulation hide this wire, small ones do not"
+
+
+def _share_of_gradient_time(fewer: tuple[tuple[int, ...], float], wire: _Wire) -> float:
+    """How many times longer all GPUs need for the same gradients than the smaller set, beyond what more GPUs may make up for.
+
+    A ring over n GPUs moves 2(n-1)/n of the gradients, and n GPUs do n times the work; only when the exchange alone takes longer
+    by more than that does the smaller set win whatever the model is.
+    """
+    n, m = wire.collective.world_size, len(fewer[0])
+    time_all = (n - 1) / n / wire.point.busbw_bytes_per_second if wire.point.busbw_bytes_per_second > 0 else float("inf")
+    time_fewer = (m - 1) / m / fewer[1]
+    return time_all / time_fewer / (n / m)
+
+
+def _speedups(run: Run) -> dict[int, tuple[float, float]]:
+    """GPUs to (worst, best) speed-up over one GPU, from forecasts of data parallelism on the user's own wire."""
+    mine = [f for f in run.forecasts if f.step_seconds is not None and f.strategy == "ddp" and f.wire == "default"]
+    single = next((f for f in mine if f.num_gpus == 1), None)
+    if single is None or single.step_seconds is None or single.step_seconds.expected <= 0:
+        return {}
+    return {f.num_gpus: _bounds(f, single.step_seconds.expected) for f in mine if f.num_gpus > 1}
+
+
+def _bounds(forecast: Forecast, single_seconds: float) -> tuple[float, float]:
+    interval = forecast.step_seconds
+    if interval is None or interval.low <= 0:
+        return 0.0, 0.0
+    return forecast.num_gpus * single_seconds / interval.high, forecast.num_gpus * single_seconds / interval.low
+
+
+def _user_wire(run: Run) -> _Wire | None:
+    head = facts.headline([c for c in facts.user_collectives(run) if c.gpus and c.world_size > 1])
+    if head is None:
+        return None
+    found = expect_measured(run, head[0], head[1].num_bytes)
+    return _Wire(head[0], head[1], found if isinstance(found, Expectation) else None)
+
+
+def _without_gpus(run: Run, grave: list[Finding]) -> Verdict:
+    if run.machine is not None and run.machine.driver_state in ("hung", "mismatch", "error"):
+        title = _lower(grave[0].title) if grave else "the driver does not work"
+        keep = False if run.machine.driver_state == "hung" else None
+        return _verdict("fix_first", None, keep, f"Fix this first: {title}.", "known after the driver works")
+    ranks = [c for c in run.measurements.collectives if not c.gpus and c.points and c.operation == "all_reduce"]
+    if not ranks:
+        return _verdict("cannot_judge", None, None, "There is no GPU here to judge.", "there is no GPU")
+    point = max((p for c in ranks for p in c.points), key=lambda p: p.busbw_bytes_per_second)
+    world = max(c.world_size for c in ranks)
+    sentence = (
+        f"There is no GPU here, so nothing can be said about one: {world} ranks on the processor were measured over gloo "
+        f"(all-reduce {rate(point.busbw_bytes_per_second)})."
+    )
+    return _verdict("cannot_judge", None, None, sentence, "there is no GPU; only ranks on the processor were measured")
+
+
+def _critical(run: Run, grave: list[Finding], broken: list[Finding]) -> Verdict:
+    worst = next(f for f in grave if f.severity == "critical")
+    alive = facts.usable_gpus(run.machine)
+    sentence = f"Do not train here yet: {_lower(worst.title)}."
+    if broken:
+        left = f" {len(alive)} other GPUs answer." if worst.code == "gpu-lost" and alive else ""
+        return _verdict(
+            "fix_first", None, False, f"{sentence[:-1]};{left or ' give the machine back if you cannot cure it.'}", "known after the repair"
+        )
+    return _verdict("fix_first", None, None, sentence, "why is not known yet: measure again before giving the machine back")
+
+
+def _one_gpu(run: Run, grave: list[Finding], broken: list[Finding]) -> Verdict:
+    if grave:
+        return _verdict("fix_first", 1, False if broken else None, f"Fix this first: {_lower(grave[0].title)}.", "known after the repair")
+    if not any(c.gpu is not None for c in run.measurements.compute):
+        reason = "nothing was measured on the GPU"
+        return _verdict("cannot_judge", None, None, f"One GPU, but {reason}.", reason)
+    sentence = "One GPU: its compute, memory and host link were measured; how GPUs talk to each other cannot be seen on it."
+    return _verdict("use_one", 1, True, sentence)
+
+
+def _nothing_wrong(run: Run, findings: list[Finding]) -> list[Finding]:
+    gpus = facts.usable_gpus(run.machine)
+    if len(gpus) < 2 or any(f.severity != "info" for f in findings):
+        return []
+    wire = _user_wire(run)
+    if wire is not None:
+        inside = wire.expected is not None and wire.expected.standing(wire.point.busbw_bytes_per_second) != "below"
+        because = [evidence(reason, "expectation") for reason in wire.expected.because[:3]] if wire.expected else []
+        return [
+            Finding(
+                code="healthy",
+                severity="info",
+                confidence="certain" if inside else "likely",
+                title=f"Nothing wrong was found: {wire.text}",
+                evidence=(evidence(wire.text), *because),
+                effect="The wire delivers what the links of this machine allow."
+                if inside
+                else "No fault was seen; no limit is known to compare with.",
+                remedy="Nothing to do.",
+                confirm="wiretax check --full",
+            )
+        ]
+    pairs = facts.unordered_pairs(run.machine)
+    paths = [facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu) for both in pairs]
+    complete = len(pairs) == len(gpus) * (len(gpus) - 1) // 2
+    if complete and all(facts.nvlinks_between(path) for path in paths):
+        return [
+            Finding(
+                code="healthy",
+                severity="info",
+                confidence="likely",
+                title=f"NVLink joins all {len(gpus)} GPUs; nothing wrong is visible",
+                evidence=(
+                    evidence(
+                        f"{facts.pairs_text((b[0].source_gpu, b[0].target_gpu) for b in pairs)}: {', '.join(sorted(set(map(str, paths))))}",
+                        "machine.pairs",
+                    ),
+                ),
+                effect="The links are there; what they deliver was not measured.",
+                remedy="Nothing to do; `wiretax check` measures what they deliver.",
+                confirm="wiretax check --quick",
+            )
+        ]
+    return [
+        Finding(
+            code="needs-measurement",
+            severity="info",
+            confidence="certain",
+            title="What the wire delivers cannot be told from this: it has to be measured",
+            evidence=(evidence(f"{len(gpus)} GPUs, {len(pairs)} pairs described, no collective measured", "machine"),),
+            effect="Topology and driver status show what could be, not what is.",
+            remedy="Run `wiretax check` on the machine.",
+            confirm="wiretax check --quick",
+        )
+    ]
+
+
+def _gpus_unusable(run: Run) -> bool:
+    """A GPU or a driver is there, and nothing could be measured on it by a run that tried to."""
+    if run.machine is None or run.machine.origin == "pasted":
+        return False
+    if run.machine.driver_state in ("hung", "mismatch", "error"):
+        return True
+    if not run.machine.gpus or run.outcome is None:
+        return False
+    measured = run.measurements
+    on_gpu = any(c.gpu is not None for c in measured.compute) or any(c.gpus for c in measured.collectives)
+    return not on_gpu and not any(c.source_gpu is not None or c.target_gpu is not None for c in measured.copies)
+
+
+def _anything_measured(run: Run) -> bool:
+    return bool(run.measurements.collectives or run.measurements.copies or run.measurements.compute)
+
+
+def _verdict(
+    decision: Literal["use_all", "use_fewer", "use_one", "fix_first", "cannot_judge"],
+    num_gpus: int | None,
+    keep_box: bool | None,
+    sentence: str,
+    reason: str = "known after the repair",
+) -> Verdict:
+    missing = {name: reason for name, value in (("num_gpus", num_gpus), ("keep_box", keep_box)) if value is None}
+    return Verdict(decision=decision, num_gpus=num_gpus, keep_box=keep_box, sentence=sentence, missing=missing)
+
+
+def _lower(title: str) -> str:
+    """A title inside a sentence; abbreviations keep their capitals."""
+    return title if title[:2].isupper() or title.startswith(("NVLink", "NCCL", "GPU")) else title[:1].lower() + title[1:]
