@@ -83,6 +83,7 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
     progress = _Progress(options, started, budget, on_progress)
     progress.say("reading the machine", 0.02)
     machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(budget - 1.0, 0.5)))
+    progress.num_gpus = len(machine.gpus) or None
     ranks = _choose_ranks(machine, options)
     if isinstance(ranks, Incident):
         measured = Collected(measurements=Measurements(incidents=(ranks,)))
@@ -133,7 +134,14 @@ def _choose_ranks(machine: Machine, options: CheckOptions) -> LaunchPlan | Incid
         ordinals = tuple(gpu.cuda_ordinal for gpu in chosen if gpu.cuda_ordinal is not None)
         gpus = tuple(gpu.index for gpu in chosen)
         return gpu_plan(
-            options.level, ordinals, gpus, os.environ, configuration=_by_name(machine.software.nccl_conf), only_operations=options.operations, only_wires=options.wires)
+            options.level,
+            ordinals,
+            gpus,
+            os.environ,
+            configuration=_by_name(machine.software.nccl_conf),
+            only_operations=options.operations,
+            only_wires=options.wires,
+        )
     if options.require_gpu or options.gpus:
         hidden = f" ({len(machine.gpus)} are hidden by CUDA_VISIBLE_DEVICES)" if machine.gpus else ""
         return _cannot(f"a GPU was required and none is visible{hidden}")
@@ -240,6 +248,7 @@ class _Progress:
 
     def __init__(self, options: CheckOptions, started: float, budget: float, on_progress: Callable[[Progress], None]) -> None:
         self.price = options.price
+        self.num_gpus: int | None = None
         self.started = started
         self.budget = budget
         self.on_progress = on_progress
@@ -253,10 +262,16 @@ class _Progress:
                 seconds_left=max(self.budget - elapsed, 0.0),
                 seconds_elapsed=elapsed,
                 detail=detail,
-                money_spent=None,
-                currency=None,
+                money_spent=self._money(elapsed),
+                currency=self.price.currency if self.price is not None else None,
             )
         )
+
+    def _money(self, seconds: float) -> float | None:
+        """What the box has cost since the start; a price per GPU needs to know how many there are."""
+        if self.price is None or (self.price.per == "gpu_hour" and self.num_gpus is None):
+            return None
+        return self.price.amount * ((self.num_gpus or 1) if self.price.per == "gpu_hour" else 1) * seconds / 3600
 
     def tick(self, plan: LaunchPlan, tick: Tick) -> None:
         if tick.stage is None:

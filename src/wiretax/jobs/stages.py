@@ -16,9 +16,9 @@ MAX_BYTES: dict[Level, int] = {"quick": 2**28, "default": 2**30, "full": 2**32}
 """Largest message on GPUs; the time that is left and the free memory decide first."""
 MAX_BYTES_CPU: dict[Level, int] = {"quick": 2**22, "default": 2**24, "full": 2**26}
 QUICK_OPERATIONS: tuple[Operation, ...] = ("all_reduce", "all_gather")
-CUDA_START_SECONDS = 1.5
+CUDA_START_SECONDS = 0.8
 """A CUDA context and its libraries in a fresh child."""
-NCCL_START_SECONDS = 1.5
+NCCL_START_SECONDS = 0.7
 """A communicator and its first collective."""
 
 

@@ -29,7 +29,7 @@ from wiretax.model.measurement import Incident
 POLL_SECONDS = 0.03
 GRACE_SECONDS = 1.5
 """After one rank of a stage died, the others may still say what they saw; then they are ended."""
-HARD_SECONDS = 0.75
+HARD_SECONDS = 1.0
 """A stage child that is past its own deadline by this much is ended."""
 STALL_SECONDS = 20.0
 """A stage in which no rank makes a step for so long hangs, however much time it still has."""

@@ -23,6 +23,7 @@ import msgspec
 from wiretax.launch.plan import Ended, Go, LaunchPlan, Stage, Started
 from wiretax.launch.processes import die_with_parent, look_up
 from wiretax.measure.rank import Heartbeat, OutOfTimeError, Rank, ResultFile
+from wiretax.measure.transport import nccl_debug_environment
 
 POLL_SECONDS = 0.004
 ERROR_CHARACTERS = 4000

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from wiretax.measure.buffers import cache_bytes, free_bytes
 from wiretax.measure.host_load import HostLoadMeter, meter_of
 from wiretax.measure.rank import Rank
-from wiretax.measure.timing import Summary, measure
+from wiretax.measure.timing import Summary, measure, timer_for
 from wiretax.measure.transformer import block_step, head_step
 from wiretax.measure.under_load import UnderLoad
 from wiretax.model.measurement import Compute
@@ -45,6 +45,9 @@ def compute(rank: Rank, *, seconds: float | None = None) -> None:
     """
     end = min(rank.deadline, rank.clock() + seconds if seconds is not None else rank.deadline) - CLOSING_SECONDS
     meter = meter_of(rank)
+    rank.at("loading of libraries")
+    _load_libraries(rank)
+    rank.exchange("compute/loaded", True)
     left = max(rank.agree("compute/seconds", end - rank.clock()), 0.0)
     together_seconds = TOGETHER_SHARE * left if rank.world_size > 1 else 0.0
     for turn in range(rank.world_size):
@@ -56,6 +59,23 @@ def compute(rank: Rank, *, seconds: float | None = None) -> None:
         meter.start()
         rank.emit(_measure(rank, meter, together_seconds, together=True))
         rank.exchange("compute/together", True)
+
+
+def _load_libraries(rank: Rank) -> None:
+    """Runs everything once, on all ranks at the same time: on a cold disk the first product or attention takes seconds to load."""
+    import torch
+
+    if not rank.is_cuda:
+        return
+    missing: dict[str, str] = {}  # what does not fit is said when it is measured
+    dtype = dtype_of(rank.device)
+    square = torch.randn(512, 512, device=rank.device, dtype=dtype)
+    torch.mm(square, square)
+    torch.neg(square, out=square)
+    for make in (block_step, head_step):
+        _or_too_large(lambda make=make: make(rank.device, dtype)(), "", missing)
+    timer_for(rank).wait()
+    torch.cuda.empty_cache()
 
 
 def _measure(rank: Rank, meter: HostLoadMeter, seconds: float, *, together: bool) -> Compute:

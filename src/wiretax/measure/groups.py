@@ -54,15 +54,14 @@ def open_group(rank: Rank, backend: str, group: Group) -> Iterator[None]:
     left = rank.seconds_left
     if left <= 0:
         raise OutOfTimeError("before the ranks had met")
-    # gloo operations raise when their time-out passes; NCCL's watchdog would end the process instead, so it gets all the time there
-    # is, and the timer sees first that the deadline has passed
-    seconds = max(left - 0.5, 0.5) if backend == "gloo" else left + 5
+    # both backends get more time than there is: a time-out of theirs names the rank that saw a hang, not the one that caused it;
+    # whoever started the ranks sees all of them, names the culprit and ends them
     dist.init_process_group(
         backend,
         store=dist.PrefixStore(f"group/{group.name}", rank.store),
         rank=group.index,
         world_size=group.size,
-        timeout=timedelta(seconds=seconds),
+        timeout=timedelta(seconds=left + 5),
         device_id=rank.device if backend == "nccl" else None,
     )
     yield

@@ -134,7 +134,7 @@ class _Trial:
         peer, error = None, ""
         try:
             if handle is not None:
-                peer = _open(handle, offset, elements)
+                peer = _open(handle, offset, elements, here=self._ordinals[self._target])
                 if not self._reads(peer, "source", num_bytes):
                     wrong.append(f"did not read what the source had written at {num_bytes} bytes")
         except RuntimeError as refusal:
@@ -177,12 +177,17 @@ def _as_text(part: Any) -> Any:
     return {"bytes": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
 
 
-def _open(handle: list[Any], offset: int, elements: int) -> torch.Tensor:
-    """The exporting rank's tensor in this process (what torch.multiprocessing does with a handle from a queue)."""
+def _open(handle: list[Any], offset: int, elements: int, *, here: int) -> torch.Tensor:
+    """The exporting rank's memory, mapped for this rank's own GPU ``here``.
+
+    torch.multiprocessing opens a handle on the GPU that owns the memory; a kernel of another GPU may not touch that mapping
+    ("illegal memory access"). Opened on this GPU, every read and write of the tensor is this GPU's, across the wire.
+    """
     import torch
 
     torch.cuda._lazy_init()
     parts = [base64.b64decode(part["bytes"]) if isinstance(part, dict) else part for part in handle]
+    parts[0] = here  # the first part is the GPU on which the handle is opened
     storage = torch.UntypedStorage._new_shared_cuda(*parts)
     whole = torch.empty(0, dtype=torch.float32, device=storage.device)
     return whole.set_(storage, offset, (elements,), (1,))

@@ -24,6 +24,9 @@ from wiretax.model.measurement import Collective, Compute, Copy, Incident, Overl
 if TYPE_CHECKING:
     import torch
 
+PATIENCE_SECONDS = 0.5
+"""Functions plan to end by the deadline; a rank that is late by a little must not cost what the others measured."""
+
 Result = Copy | Compute | Overlap | PeerTruth | Incident
 
 
