@@ -12,7 +12,6 @@ from wiretax.judge.choice import best_subset
 from wiretax.judge.expectation import Expectation, expect_measured, expectations
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import SEVERITIES, Finding, Severity, Verdict
-from wiretax.model.forecast import Forecast
 from wiretax.model.measurement import Collective, Point
 from wiretax.model.run import Run
 from wiretax.units import rate, significant
@@ -218,18 +217,16 @@ def _share_of_gradient_time(fewer: tuple[tuple[int, ...], float], wire: _Wire) -
 
 def _speedups(run: Run) -> dict[int, tuple[float, float]]:
     """GPUs to (worst, best) speed-up over one GPU, from forecasts of data parallelism on the user's own wire."""
-    mine = [f for f in run.forecasts if f.step_seconds is not None and f.strategy == "ddp" and f.wire == "default"]
-    single = next((f for f in mine if f.num_gpus == 1), None)
-    if single is None or single.step_seconds is None or single.step_seconds.expected <= 0:
+    single = next((f.step_seconds for f in run.forecasts if f.num_gpus == 1 and f.strategy == "ddp" and f.step_seconds is not None), None)
+    if single is None:
         return {}
-    return {f.num_gpus: _bounds(f, single.step_seconds.expected) for f in mine if f.num_gpus > 1}
-
-
-def _bounds(forecast: Forecast, single_seconds: float) -> tuple[float, float]:
-    interval = forecast.step_seconds
-    if interval is None or interval.low <= 0:
-        return 0.0, 0.0
-    return forecast.num_gpus * single_seconds / interval.high, forecast.num_gpus * single_seconds / interval.low
+    found = {}
+    for forecast in run.forecasts:
+        step = forecast.step_seconds
+        if forecast.num_gpus > 1 and forecast.strategy == "ddp" and forecast.wire == "default" and step is not None and step.low > 0:
+            # The best step of one GPU against the best of many, the worst against the worst.
+            found[forecast.num_gpus] = (forecast.num_gpus * single.high / step.high, forecast.num_gpus * single.low / step.low)
+    return found
 
 
 def _user_wire(run: Run) -> _Wire | None:
