@@ -108,7 +108,7 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
         machine=_with_facts(machine, measured),
         price=options.price,
         measurements=_with_incidents(measured, outcome),
-        outcome=_outcome(measured, outcome, options, budget, time.monotonic() - started),
+        outcome=_outcome(measured, outcome, budget, time.monotonic() - started),
     )
     return judge(run)
 
@@ -206,7 +206,7 @@ def _with_incidents(measured: Collected, outcome: LaunchOutcome) -> Measurements
     return dataclasses.replace(measured.measurements, incidents=incidents + unreadable)
 
 
-def _outcome(measured: Collected, outcome: LaunchOutcome, options: CheckOptions, budget: float, seconds: float) -> Outcome:
+def _outcome(measured: Collected, outcome: LaunchOutcome, budget: float, seconds: float) -> Outcome:
     incidents = (*measured.measurements.incidents, *outcome.incidents)
     failures = [incident for incident in incidents if incident.kind in ("hang", "rank_died", "survived_kill", "start_failed", "error")]
     if outcome.interrupted:
