@@ -244,6 +244,8 @@ class Profile:
     host_load: HostLoad | None = None
     environment: dict[str, str] = field(default_factory=dict)
     """``torch``, ``cuda``, ``nccl``, ``python``, ``cpu``, and variables that change timing."""
+    notes: tuple[str, ...] = ()
+    """What was seen that bears on a prediction: parameters without a gradient, a step that waits for the device, ..."""
     launches: int = 1
     """Separate processes whose samples are pooled here."""
     created_at: str | None = None

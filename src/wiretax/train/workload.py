@@ -167,7 +167,7 @@ def checked_loss(step: Step, model: nn.Module, batch: Any) -> Tensor:
     """The loss, once it is known to be one that can be trained on.
 
     Raises:
-        BadInput: it raised, is no tensor, no scalar, not finite, or has no gradient. Running out of memory passes through.
+        BadInput: it raised, is no tensor, no scalar, or has no gradient. Running out of memory passes through.
     """
     import torch
 
