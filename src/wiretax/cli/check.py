@@ -22,25 +22,34 @@ Level = Literal["quick", "default", "full"]
 @click.option("--currency", type=Currency(), help="Of the price: EUR, USD, ...")
 @click.option("--gpus", type=GpuList(), help="Only these CUDA ordinals: 0,1.")
 @click.option("--cpu-ranks", type=click.IntRange(1, 64), help="Measure that many CPU ranks over gloo instead of GPUs.")
+@click.option("--fail-if", multiple=True, metavar="METRIC:-5%", help="Exit with 1 when this is true; also METRIC<VALUE. Repeatable.")
 @click.option("--require-gpu", is_flag=True, help="Without a GPU, exit with 3 instead of measuring CPU ranks.")
 @click.option("--strict", is_flag=True, help="Exit with 1 for a warning too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the run document, and nothing else, on stdout.")
+@click.option("--json", is_flag=True, help="Print the run document, and nothing else, on stdout.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the run document to this file as well.")
 @click.option("--no-save", is_flag=True, help="Do not keep the run in the folder of runs.")
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> int:
-    """Measure this machine and judge it.
+    r"""Measure this machine and judge it.
 
     Says how the GPUs are joined, what the wires between them deliver against what this machine should deliver, what is wrong
     and what to do, and whether to keep the box. Takes about a minute. Without a GPU, CPU ranks are measured.
+
+    \b
+    --fail-if METRIC:-5%   true when METRIC is more than 5 % below what this machine should reach
+    --fail-if METRIC<20GB/s
+    A wrong METRIC lists the near names: all_reduce_busbw_peak_bytes_per_second.default.2, ...
     """
     from wiretax.cli.exit_codes import CANNOT_JUDGE, exit_code
+    from wiretax.cli.gates import closed_gates
     from wiretax.cli.main import STARTED
     from wiretax.cli.output import check_writable, keep, print_run
     from wiretax.cli.reporter import Reporter
     from wiretax.jobs.check import CheckOptions, check
+    from wiretax.judge.gate import parse
 
     check_writable(options["out"])
+    gates = [parse(text) for text in options["fail_if"]]
     if options["gpus"] is not None and options["cpu_ranks"] is not None:
         raise click.UsageError("--gpus and --cpu-ranks exclude each other.")
     wanted = CheckOptions(
@@ -55,8 +64,10 @@ def command(context: click.Context, /, **options: Any) -> int:
     with Reporter() as reporter:
         run = check(wanted, reporter)
     kept = keep(run, save=not options["no_save"], out=options["out"])
-    print_run(run, as_json=options["as_json"])
+    print_run(run, as_json=options["json"])
     code = exit_code(run, strict=options["strict"])
+    if gates and code < CANNOT_JUDGE:
+        code = exit_code(run, strict=options["strict"], gate_closed=closed_gates(run, gates))
     return code if kept else max(code, CANNOT_JUDGE)
 
 

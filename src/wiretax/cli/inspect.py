@@ -12,9 +12,9 @@ import click
     "--record", type=click.Path(path_type=Path, dir_okay=False), help="Write the machine, without names and addresses, to this file."
 )
 @click.option("--machine", help="Show a recorded machine instead of this one: a file, or the name of one that comes with wiretax.")
-@click.option("--json", "as_json", is_flag=True, help="Print the run document, and nothing else, on stdout.")
+@click.option("--json", is_flag=True, help="Print the run document, and nothing else, on stdout.")
 @click.option("--no-redact", is_flag=True, help="With --record: keep host name, addresses, UUIDs and paths.")
-def command(record: Path | None, machine: str | None, as_json: bool, no_redact: bool) -> int:
+def command(record: Path | None, machine: str | None, json: bool, no_redact: bool) -> int:
     """List what the driver and Linux say of this machine, without any load and without torch.
 
     GPUs, how each pair is joined, peer-to-peer status, PCIe links, software and surroundings; what cannot be read says why.
@@ -29,5 +29,5 @@ def command(record: Path | None, machine: str | None, as_json: bool, no_redact: 
     run = inspect(machine=machine, record=record, redacted=not no_redact)
     if record is not None:
         say(f"written to {record}")
-    print_run(run, as_json=as_json)
+    print_run(run, as_json=json)
     return exit_code(run)

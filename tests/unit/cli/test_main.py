@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sample_runs
+from wiretax.cli import main
+from wiretax.errors import CannotMeasure
+from wiretax.jobs import check as check_job
+
+FAKE = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import sample_runs
+from wiretax.jobs import check as job
+job.check = lambda options, on_progress: getattr(sample_runs, os.environ["SAMPLE"])()
+from wiretax.cli.main import main
+main()
+"""
+
+
+def wiretax(*arguments: str, sample: str = "four_4090", shell: str = '"$@"', **variables: str) -> subprocess.CompletedProcess[str]:
+    """The real process around a job that returns a sample at once; ``shell`` says how its streams are connected."""
+    program = FAKE.format(tests=str(Path(sample_runs.__file__).parent))
+    environment = {**os.environ, "SAMPLE": sample, **variables}
+    for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "TTY_COMPATIBLE"):
+        if name not in variables:
+            environment.pop(name, None)
+    command = ["bash", "-c", f"set -o pipefail; {shell}", "bash", sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("format_", [[], ["--json"]])
+def test_a_reader_that_goes_away_changes_neither_exit_code_nor_stderr(format_: list[str]) -> None:
+    done = wiretax("check", "--no-save", *format_, shell='"$@" | head -c 1')
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 0
+
+
+@pytest.mark.parametrize("shell", ['"$@" >&-', '"$@" 2>&-', '"$@" <&- >&- 2>&-'])
+def test_closed_streams_change_nothing(shell: str) -> None:
+    done = wiretax("check", "--no-save", shell=shell)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_with_stdout_closed_the_run_is_still_kept_whole(tmp_path: Path) -> None:
+    done = wiretax("check", "--out", str(tmp_path / "run.json"), shell='"$@" >&-', WIRETAX_HOME=str(tmp_path))
+    assert done.returncode == 1
+    from wiretax.store.folder import load_run
+
+    assert load_run(tmp_path / "run.json") == sample_runs.four_4090()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_an_error_that_says_so() -> None:
+    done = wiretax("check", "--no-save", shell='"$@" >/dev/full')
+    assert done.returncode == 3
+    assert "could not be written to stdout" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_piped_output_has_no_escape_codes_and_forced_colour_has() -> None:
+    assert "\x1b" not in wiretax("check", "--no-save").stdout
+    assert "\x1b[" in wiretax("check", "--no-save", FORCE_COLOR="1").stdout
+
+
+def test_no_color_leaves_no_colour_code() -> None:
+    shown = wiretax("check", "--no-save", FORCE_COLOR="1", NO_COLOR="1").stdout
+    assert "\x1b[31" not in shown
+    assert "\x1b[1;31" not in shown
+    assert "GIVE THE BOX BACK" in shown
+
+
+def test_an_ascii_stdout_is_served_in_ascii() -> None:
+    done = wiretax("check", "--no-save", PYTHONIOENCODING="ascii", sample="h200_pair")
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+
+
+def test_without_a_command_the_help_is_shown_as_wrong_usage(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main.run([]) == 2
+    out, err = capfd.readouterr()
+    assert "wiretax check" in err
+    assert out == ""
+
+
+def test_help_lists_the_commands_in_the_order_people_need_them(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--help"]) == 0
+    out = capfd.readouterr().out
+    assert [out.index(f"\n  {name} ") for name, _, _ in main.COMMANDS] == sorted(out.index(f"\n  {name} ") for name, _, _ in main.COMMANDS)
+    assert "Exit codes" in out
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in main.COMMANDS])
+def test_every_command_of_the_table_can_be_imported_and_has_help(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main.run([name, "--help"]) == 0
+    assert f"Usage: wiretax {name}" in capfd.readouterr().out
+
+
+def test_an_unknown_command_is_wrong_usage(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["chek"]) == 2
+    assert "No such command 'chek'" in capfd.readouterr().err
+
+
+def test_the_version_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capfd.readouterr().out.startswith("wiretax 0.")
+
+
+def failing(error: BaseException) -> object:
+    def check(options: object, on_progress: object) -> None:
+        raise error
+
+    return check
+
+
+def test_our_own_errors_say_what_why_and_what_to_do(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(check_job, "check", failing(CannotMeasure("No rank started\x1b[31m.", why="No memory.", do="Free some.")))
+    assert main.run(["check"]) == 3
+    out, err = capfd.readouterr()
+    assert err == "error: No rank started.\n  why: No memory.\n   do: Free some.\n"
+    assert out == ""
+
+
+def test_ctrl_c_is_130_and_one_word(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(check_job, "check", failing(KeyboardInterrupt()))
+    assert main.run(["check"]) == 130
+    assert capfd.readouterr().err.strip() == "stopped"
+
+
+def test_a_bug_is_one_sentence_that_asks_to_report_it(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(check_job, "check", failing(ZeroDivisionError("division by zero")))
+    assert main.run(["check"]) == 3
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    assert "ZeroDivisionError: division by zero" in err
+    assert "please report it" in err
+
+
+def test_the_traceback_of_a_bug_is_one_variable_away(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("WIRETAX_DEBUG", "1")
+    monkeypatch.setattr(check_job, "check", failing(ZeroDivisionError("division by zero")))
+    assert main.run(["check"]) == 3
+    assert "Traceback" in capfd.readouterr().err
