@@ -248,10 +248,10 @@ def _without_gpus(run: Run, grave: list[Finding]) -> Verdict:
     point = max((p for c in ranks for p in c.points), key=lambda p: p.busbw_bytes_per_second)
     world = max(c.world_size for c in ranks)
     sentence = (
-        f"There is no GPU here, so nothing can be said about one: {world} ranks on the processor were measured over gloo "
+        f"There is no GPU here, so nothing can be said about one: {world} CPU ranks were measured over gloo "
         f"(all-reduce {rate(point.busbw_bytes_per_second)})."
     )
-    return _verdict("cannot_judge", None, None, sentence, "there is no GPU; only ranks on the processor were measured")
+    return _verdict("cannot_judge", None, None, sentence, "there is no GPU; only CPU ranks were measured")
 
 
 def _critical(run: Run, grave: list[Finding], broken: list[Finding]) -> Verdict:
@@ -339,7 +339,7 @@ def _gpus_unusable(run: Run) -> bool:
         return False
     if run.machine.driver_state in ("hung", "mismatch", "error"):
         return True
-    if not run.machine.gpus or run.outcome is None:
+    if not run.machine.gpus or run.outcome is None or run.command in ("inspect", "diagnose"):
         return False
     measured = run.measurements
     on_gpu = any(c.gpu is not None for c in measured.compute) or any(c.gpus for c in measured.collectives)

@@ -59,7 +59,7 @@ def check(run: Run) -> Iterator[Finding]:
             confidence="certain",
             title="There is no GPU here",
             evidence=seen,
-            effect="What was measured are ranks on the processor over gloo, which says nothing about a GPU machine.",
+            effect="What was measured are CPU ranks over gloo, which says nothing about a GPU machine.",
             remedy="Run `wiretax check` on the machine with the GPUs; in a container, start it with `--gpus all`.",
             confirm="nvidia-smi -L",
         )
