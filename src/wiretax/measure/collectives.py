@@ -158,8 +158,8 @@ class _GroupSweep:
         import torch
         import torch.distributed as dist
 
-        tensor = torch.ones(1 << 20, device=self._rank.device)
-        for elements in (2, 1 << 20):
+        tensor = torch.ones(1 << 18, device=self._rank.device)
+        for elements in (2, tensor.numel()):
             dist.all_reduce(tensor[:elements])
             self._timer.wait()
         self._rank.tick()

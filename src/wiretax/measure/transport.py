@@ -11,15 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wiretax.model.measurement import Transport
+from wiretax.probe.readers.nccl_lines import connection
 
 DEBUG_FILE = "NCCL_DEBUG_FILE"
 
-# "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "Channel 00 : 0[1000] -> 1[2000] via SHM/direct/direct" (busId before 2.19),
-# "Channel 00/0 : 1[1] -> 0[0] [receive] via NET/Socket/0/Shared", "Channel 00 : 0 -> 1 [send] via NET/IB/0" (before 2.4)
-_CHANNEL = re.compile(
-    r"Channel\s+(?P<channel>\d+)(?:/\d+)?\s*:\s*(?P<source>\d+)(?:\[[0-9a-fA-F]+\])?\s*->\s*(?P<target>\d+)(?:\[[0-9a-fA-F]+\])?"
-    r"\s*(?:\[(?P<end>send|receive)\]\s*)?via\s+(?P<name>[^\s]+(?:\s+pointer)?)"
-)
 # the start of a communicator: what follows belongs to it, since a rank opens one after another
 _START = re.compile(r"ncclCommInit\w*\s+comm\s+\S+\s+rank\s+(?P<rank>\d+)\s+nranks\s+(?P<nranks>\d+).*Init START")
 
@@ -44,9 +39,9 @@ def read_channels(text: str, *, communicator: int | None = None) -> Counter[tupl
     for line in text.splitlines():
         if _START.search(line):
             parts.append(Counter())
-        elif (found := _CHANNEL.search(line)) is not None:
-            name = found["name"].removesuffix("/Shared")
-            parts[-1][int(found["source"]), int(found["target"]), name] += 1
+        elif "Channel" in line and (found := connection(line)) is not None:
+            # "shared" only says that the connections of send and receive share their buffers
+            parts[-1][found.source_rank, found.target_rank, found.name.removesuffix("/Shared")] += 1
     if len(parts) > 1:
         parts = parts[1:]  # nothing connects before the first start
     if communicator is None:

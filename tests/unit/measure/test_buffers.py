@@ -1,0 +1,88 @@
+from itertools import pairwise
+
+import pytest
+import torch
+
+from wiretax.measure.buffers import BLOCK_ELEMENTS, MOST_SLICES, Arenas, fill, holds, host_free_bytes
+
+
+def arenas(num_elements, footprint_bytes):
+    return Arenas(source=torch.empty(num_elements), target=torch.empty(num_elements), footprint_bytes=footprint_bytes)
+
+
+@pytest.mark.parametrize("elements", [1, 2, 1000, BLOCK_ELEMENTS - 1, BLOCK_ELEMENTS, BLOCK_ELEMENTS + 1, 3 * BLOCK_ELEMENTS + 17])
+def test_what_was_filled_is_held_and_any_changed_element_is_seen(elements):
+    view = torch.empty(elements)
+    fill(view, 7)
+    assert holds(view, 7)
+    assert not holds(view, 8)
+    for at in {0, elements // 2, elements - 1}:
+        view[at] += 0.5
+        assert not holds(view, 7)
+        view[at] -= 0.5
+    assert holds(view, 7)
+
+
+def test_a_scaled_sum_is_held_with_its_scale():
+    view = torch.empty(5000)
+    fill(view, 2)
+    assert holds(view * 3, 6, scale=3)
+    assert not holds(view * 3, 6, scale=2)
+
+
+@pytest.mark.parametrize("shift", [1, 2, 64, 4096, 65536])
+def test_shifted_data_does_not_pass(shift):
+    view = torch.empty(2 * BLOCK_ELEMENTS)
+    fill(view, 0)
+    assert not holds(torch.roll(view, shift), 0)
+
+
+def test_no_value_repeats_the_whole_pattern_so_zeros_do_not_pass():
+    assert not holds(torch.zeros(2), 1)
+    assert not holds(torch.full((100,), float("nan")), 1)
+
+
+def test_small_buffers_rotate_over_the_footprint_and_do_not_overlap():
+    slices = arenas(1 << 22, 8 << 20).slices(1024, 512)
+    assert len(slices) == MOST_SLICES
+    starts = [target.storage_offset() for _, target in slices]
+    assert starts[-1] * 4 > 7 << 20
+    assert all(later - earlier >= 1024 for earlier, later in pairwise(starts))
+    assert all((source.numel(), target.numel()) == (1024, 512) for source, target in slices)
+
+
+def test_buffers_larger_than_the_footprint_need_no_rotation():
+    slices = arenas(1 << 22, 8 << 20).slices(1 << 22, 1 << 22)
+    assert len(slices) == 1
+    assert slices[0][1].numel() == 1 << 22
+
+
+def test_middle_buffers_cover_at_least_the_footprint():
+    slices = arenas(1 << 22, 8 << 20).slices(300_000, 300_000)
+    assert sum(target.numel() * 4 for _, target in slices) >= 8 << 20
+    assert slices[-1][0].storage_offset() + 300_000 <= 1 << 22
+
+
+def test_free_host_memory_is_what_the_control_group_leaves(tmp_path):
+    proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"
+    proc.mkdir()
+    cgroup.mkdir()
+    (proc / "meminfo").write_text("MemTotal: 32000 kB\nMemAvailable: 16000 kB\n")
+    assert host_free_bytes(proc, cgroup) == 16000 * 1024
+    (cgroup / "memory.max").write_text("8192000\n")
+    (cgroup / "memory.current").write_text("8000000\n")
+    assert host_free_bytes(proc, cgroup) == 192000
+    (cgroup / "memory.max").write_text("max\n")
+    assert host_free_bytes(proc, cgroup) == 16000 * 1024
+
+
+def test_free_host_memory_of_a_version_1_control_group(tmp_path):
+    group = tmp_path / "memory"
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text("1000000\n")
+    (group / "memory.usage_in_bytes").write_text("400000\n")
+    assert host_free_bytes(tmp_path / "absent", tmp_path) == 600000
+
+
+def test_where_nothing_can_be_read_a_modest_amount_is_assumed(tmp_path):
+    assert host_free_bytes(tmp_path, tmp_path) == 1 << 30
