@@ -12,7 +12,7 @@ from rich.text import Text
 from wiretax.model.machine import Machine
 from wiretax.model.run import Run
 from wiretax.show.gpus import link_words
-from wiretax.show.plain import Symbols, indented, short
+from wiretax.show.plain import Symbols, indented, short, unknown_line
 from wiretax.show.topology import path_class
 from wiretax.units import duration, memory
 
@@ -42,7 +42,8 @@ def heading(run: Run, symbols: Symbols) -> list[RenderableType]:
     if machine is None:
         return lines
     lines.append(Text(symbols.dot.join(_hardware(machine, symbols)), style="bold"))
-    lines.append(Text(symbols.dot.join([*_software(machine), *_surroundings(machine)])))
+    around = [*_software(machine), *_surroundings(machine)]
+    lines.extend([Text(symbols.dot.join(around))] if around else [])
     if machine.origin != "live":
         lines.append(_origin(machine, symbols))
     return lines
@@ -87,9 +88,15 @@ def environment(machine: Machine) -> list[RenderableType]:
         ("scheduler", around.scheduler, around.missing.get("scheduler")),
         ("cloud", around.cloud, around.missing.get("cloud")),
     ]
+    unknown: dict[str, list[str]] = {}
     for label, value, reason in rows:
-        table.add_row(Text(label), Text(str(value)) if value else Text(f"unknown: {reason or 'no reason recorded'}", style="dim"))
-    return [indented(table)]
+        if value:
+            table.add_row(Text(label), Text(str(value)))
+        else:
+            unknown.setdefault(reason or "no reason recorded", []).append(label)
+    parts: list[RenderableType] = [indented(table)]
+    parts.extend(unknown_line(labels, reason) for reason, labels in unknown.items())
+    return parts
 
 
 def _when(created_at: str) -> str:
@@ -126,7 +133,10 @@ def _software(machine: Machine) -> list[str]:
         words.append(f"driver {software.driver}" + (" (unofficial)" if software.driver_flavour == "unofficial" else ""))
     if software.cuda:
         words.append(f"CUDA {software.cuda}")
-    words.append(f"torch {software.torch}" if software.torch else "no torch")
+    if software.torch:
+        words.append(f"torch {software.torch}")
+    elif machine.origin == "live":
+        words.append("no torch")
     if software.nccl_loaded is not None:
         words.append(f"NCCL {software.nccl_loaded.version or 'of unknown version'} loaded")
     return [short(word, 60) for word in words]
@@ -146,12 +156,11 @@ def _surroundings(machine: Machine) -> list[str]:
 
 def _origin(machine: Machine, symbols: Symbols) -> Text:
     labels = {
-        "constructed": ("CONSTRUCTED MACHINE: built from published text, not a measurement", "bold magenta"),
-        "recorded": ("RECORDED MACHINE: facts saved from a real machine, not this one", "magenta"),
-        "pasted": ("PASTED TEXT: what is shown was read from text, not from this machine", "magenta"),
+        "constructed": "CONSTRUCTED MACHINE, not a measurement",
+        "recorded": "RECORDED MACHINE, not this one",
+        "pasted": "READ FROM PASTED TEXT, not from this machine",
     }
-    text, style = labels[machine.origin]
-    line = Text(f"{symbols.severity['warning']} {text}.", style=style)
+    line = Text.assemble((f"{symbols.severity['warning']} {labels[machine.origin]}", "bold magenta"))
     if machine.origin_note:
-        line.append(f" {machine.origin_note}", style="not bold")
+        line.append(f": {machine.origin_note}", style="magenta")
     return line

@@ -12,7 +12,7 @@ from rich.text import Text
 from wiretax.model.machine import Gpu, PcieLink
 from wiretax.model.measurement import Compute, Copy
 from wiretax.model.run import Run
-from wiretax.show.plain import Symbols, indented, spread_fraction
+from wiretax.show.plain import Symbols, indented, spread_fraction, unknown_line
 from wiretax.units import duration, memory, percent, rate, significant
 
 MOST_ROWS = 16
@@ -99,30 +99,33 @@ def facts_table(gpus: Sequence[Gpu], symbols: Symbols) -> list[RenderableType]:
     """
     if not gpus:
         return []
-    columns: list[tuple[str, list[Text]]] = [
-        ("\nGPU", [Text(str(gpu.index), style="bold") for gpu in gpus]),
-        ("\nmemory", [_memory(gpu.memory_bytes) for gpu in gpus]),
-        ("\nin use", [_memory(gpu.memory_used_bytes) for gpu in gpus]),
-        ("PCIe\nnow", [Text(link_words(gpu.pcie, symbols)) for gpu in gpus]),
-        ("PCIe\nat most", [Text(link_words(_at_most(gpu.pcie), symbols)) for gpu in gpus]),
-        ("\nNVLinks", [_number(gpu.nvlinks_active, symbols) for gpu in gpus]),
-    ]
-    for heading, values in (
-        ("NUMA\nnode", [gpu.numa_node for gpu in gpus]),
-        ("CUDA\nordinal", [gpu.cuda_ordinal if gpu.cuda_ordinal != gpu.index else None for gpu in gpus]),
-        ("temp\nC", [gpu.temperature_celsius for gpu in gpus]),
-        ("power\nW", [gpu.power_watts for gpu in gpus]),
+    columns: list[tuple[str, list[Text]]] = [("\nGPU", [Text(str(gpu.index), style="bold") for gpu in gpus])]
+    unknown: dict[str, list[str]] = {}
+    for name, heading, texts in (
+        ("memory_bytes", "\nmemory", [_memory(gpu.memory_bytes) for gpu in gpus]),
+        ("memory_used_bytes", "\nin use", [_memory(gpu.memory_used_bytes) for gpu in gpus]),
+        ("pcie", "PCIe\nnow", [Text(link_words(gpu.pcie, symbols)) for gpu in gpus]),
+        ("pcie", "PCIe\nat most", [Text(link_words(_at_most(gpu.pcie), symbols)) for gpu in gpus]),
+        ("nvlinks_active", "\nNVLinks", [_number(gpu.nvlinks_active, symbols) for gpu in gpus]),
+        ("numa_node", "NUMA\nnode", [_number(gpu.numa_node, symbols) for gpu in gpus]),
+        ("temperature_celsius", "temp\nC", [_number(gpu.temperature_celsius, symbols) for gpu in gpus]),
+        ("power_watts", "power\nW", [_number(gpu.power_watts, symbols) for gpu in gpus]),
     ):
-        if any(value is not None for value in values):
-            columns.append((heading, [_number(value, symbols) for value in values]))
+        if any(text.plain not in {"?", symbols.dash} for text in texts):
+            columns.append((heading, texts))
+        else:
+            unknown.setdefault(_reason(gpus[0], name), []).append(heading.strip().replace("\n", " "))
+    if any(gpu.cuda_ordinal not in {None, gpu.index} for gpu in gpus):
+        columns.append(("CUDA\nordinal", [_number(gpu.cuda_ordinal, symbols) for gpu in gpus]))
     table = _table()
+    flat = all(heading.startswith("\n") for heading, _ in columns)
     for heading, _ in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("\nstate", overflow="fold")
+        table.add_column(heading.strip() if flat else heading, justify="right", no_wrap=True)
+    table.add_column("state" if flat else "\nstate", overflow="fold")
     names = len({gpu.name for gpu in gpus}) > 1
     for position, gpu in enumerate(gpus):
         table.add_row(*(texts[position] for _, texts in columns), _state(gpu, symbols, name=names))
-    return [indented(table)]
+    return [indented(table), *(unknown_line(labels, reason) for reason, labels in unknown.items())]
 
 
 def link_words(link: PcieLink, symbols: Symbols) -> str:
@@ -130,6 +133,12 @@ def link_words(link: PcieLink, symbols: Symbols) -> str:
     if link.generation is None and link.width is None:
         return "?"
     return f"{link.generation or '?'} {symbols.times}{link.width or '?'}"
+
+
+def _reason(gpu: Gpu, name: str) -> str:
+    """Why a reading is missing; for a PCIe link, why its parts are."""
+    missing = gpu.pcie.missing if name == "pcie" else gpu.missing
+    return missing.get(name) or next(iter(missing.values() if name == "pcie" else ()), "no reason recorded")
 
 
 def _table() -> Table:

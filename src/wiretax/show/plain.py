@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from rich.console import RenderableType
 from rich.padding import Padding
+from rich.text import Text
 
 Document = TypeVar("Document")
 
@@ -154,6 +155,11 @@ def spread_fraction(samples: Sequence[float]) -> float | None:
 def indented(part: RenderableType, left: int = 2) -> Padding:
     """A part moved right, without blanks after its lines (they would be pasted along)."""
     return Padding(part, (0, 0, 0, left), expand=False)
+
+
+def unknown_line(labels: Sequence[str], reason: str) -> Padding:
+    """One line for all that is unknown for the same reason."""
+    return indented(Text(f"unknown ({reason.rstrip('.')}): {', '.join(labels)}", style="dim"))
 
 
 def listed(numbers: Sequence[int]) -> str:

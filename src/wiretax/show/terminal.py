@@ -163,8 +163,9 @@ def _not_measured(run: Run, symbols: Symbols) -> list[RenderableType]:
     outcome = run.outcome
     if outcome is not None and outcome.status != "complete":
         words = {"out_of_budget": "the time was used up", "interrupted": "stopped by the user", "failed": "the run failed"}[outcome.status]
-        style = "bold red" if outcome.status == "failed" else "yellow"
-        lines.append(Text(f"{words}: {outcome.reason}" if outcome.reason else words, style=style))
+        if outcome.reason:
+            words = f"{words}: {outcome.reason}" if outcome.status == "failed" else outcome.reason
+        lines.append(Text(words, style="bold red" if outcome.status == "failed" else "yellow"))
     for incident in run.measurements.incidents:
         severe = incident.kind not in {"skipped", "out_of_time"}
         lines.append(

@@ -59,7 +59,12 @@ def topology(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
     machine = run.machine
     if machine is None or len(machine.gpus) < 2:
         return []
-    parts: list[RenderableType] = [_matrix(run, machine, width, symbols) if len(machine.gpus) <= LARGEST_MATRIX else _classes(run, machine)]
+    parts: list[RenderableType] = []
+    if all(pair.path is None for pair in machine.pairs) and not any(c.route != "host" for c in run.measurements.copies):
+        reason = _usual(pair.missing.get("path") for pair in machine.pairs)
+        parts.append(indented(Text(f"How the pairs are joined is unknown: {reason.rstrip('.')}.", style="dim")))
+    else:
+        parts.append(_matrix(run, machine, width, symbols) if len(machine.gpus) <= LARGEST_MATRIX else _classes(run, machine))
     parts.extend(indented(note) for note in [*_p2p_sentences(run, machine, symbols), *_copy_sentences(run, symbols), *_legend(machine)])
     return parts
 
@@ -105,7 +110,8 @@ def _matrix(run: Run, machine: Machine, width: int, symbols: Symbols) -> Rendera
     cells = {
         (a, b): _cell(run, machine.pair(a, b), direct.get((a, b)), staged.get((a, b)), symbols) for a in indices for b in indices if a != b
     }
-    rows = ["path", "p2p", *(["direct"] if direct else []), *(["staged"] if staged else [])]
+    p2p_known = any(cell.p2p.plain != "?" for cell in cells.values())
+    rows = ["path", *(["p2p"] if p2p_known else []), *(["direct"] if direct else []), *(["staged"] if staged else [])]
     labels = {"p2p": "P2P", "direct": "direct GB/s", "staged": "staged GB/s"}
     label_width = max(len(labels.get(row, "GPU00")) for row in rows) + 2
     cell_width = max(5, *(getattr(cell, row).cell_len for cell in cells.values() for row in rows))
@@ -217,7 +223,7 @@ def _p2p_sentences(run: Run, machine: Machine, symbols: Symbols) -> list[Text]:
         reasons = ", ".join(f"{code}: {P2P_WORDS.get(code, 'read and write differ')}" for code in codes)
         notes.append(Text(f"{symbols.severity['warning']} P2P is unsupported for {whole} ({reasons}).", style="bold yellow"))
     elif set(codes) == {"?"}:
-        reason = next((r for g in groups for p in g for r in p.p2p.missing.values()), "no reason recorded")
+        reason = _usual(pair.p2p.missing.get("read") for pair in machine.pairs)
         notes.append(Text(f"Whether P2P is allowed is unknown: {reason}.", style="dim"))
     else:
         counted = ", ".join(f"{code} {number}" for code, number in codes.most_common())
@@ -283,6 +289,12 @@ def _copy_sentences(run: Run, symbols: Symbols) -> list[Text]:
             more = f" and {len(slow) - 6} more" if len(slow) > 6 else ""
             notes.append(Text(f"Far below the median of {rate(middle_rate)} {route}: {named}{more} GB/s.", style="yellow"))
     return notes
+
+
+def _usual(reasons: Iterable[str | None]) -> str:
+    """The reason most readings are missing for."""
+    known = Counter(reason for reason in reasons if reason)
+    return known.most_common(1)[0][0] if known else "no reason recorded"
 
 
 def _legend(machine: Machine) -> list[Text]:

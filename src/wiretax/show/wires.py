@@ -226,8 +226,9 @@ def incident_words(incident: Incident) -> str:
         *([f"exit code {incident.exit_code}"] if incident.exit_code is not None else []),
         *([f"pid {incident.pid}"] if incident.pid is not None else []),
     ]
+    detail = incident.detail.removeprefix(words).lstrip(": ")
     text = words + (f" ({', '.join(where)})" if where else "")
-    return f"{text}: {incident.detail}" if incident.detail else text
+    return f"{text}: {detail}" if detail else text
 
 
 def _colour(rung: Rung) -> str:

@@ -90,7 +90,7 @@ def test_an_empty_run_is_shown_without_inventing_anything() -> None:
 def test_a_machine_of_which_nothing_is_known_is_shown() -> None:
     shown = as_text(a_run(Machine(missing={"gpus": "no driver"}), "inspect"))
     assert "no GPU" in shown
-    assert "unknown: " in shown
+    assert "unknown (no reason recorded): driver," in shown
 
 
 @pytest.mark.parametrize(
