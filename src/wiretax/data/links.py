@@ -90,7 +90,7 @@ def fraction(name: str) -> Fraction:
 
 
 def host_wire(name: str) -> tuple[Fraction, float]:
-    """A wire that processors carry (``socket``, ``gloo``): all-reduce busbw in bytes per second, and start-up seconds."""
+    """A wire that CPUs carry (``socket``, ``gloo``): all-reduce busbw in bytes per second, and start-up seconds."""
     entry = _facts()["host_wire"][name]
     return Fraction(entry["low"], entry["expected"], entry["high"], entry["source"]), float(entry["start"])
 

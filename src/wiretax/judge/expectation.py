@@ -36,7 +36,7 @@ REFERENCE_BYTES = 256 * 2**20
 class Expectation:
     """A range in bytes per second (busbw for collectives, one way for copies) and the reasons, as sentences.
 
-    A healthy machine lies between ``low`` and ``high``; ``limit`` is what the links could carry, null for wires that processors carry.
+    A healthy machine lies between ``low`` and ``high``; ``limit`` is what the links could carry, null for wires that CPUs carry.
     """
 
     wire_class: WireClass
@@ -66,7 +66,7 @@ def best_class(run: Run, gpus: Sequence[int]) -> WireClass | Unknown:
         return Unknown("the driver's peer status was not read")
     policy = facts.p2p_level(run, len(gpus))
     if policy is None:
-        return Unknown("NCCL's distance policy depends on its version and the processor, which are not known")
+        return Unknown("NCCL's distance policy depends on its version and the CPU, which are not known")
     near = [within(facts.path_between(run.machine, a, b), policy.level) for a, b in pairs]
     if None in near:
         return Unknown("how the GPUs are joined was not read")
@@ -77,7 +77,7 @@ def class_of(run: Run, collective: Collective) -> WireClass | Unknown:
     """The class of the path a collective took, from NCCL's own log; the slowest kind decides where several were used."""
     kinds = facts.transports_of(collective)
     if not collective.gpus and collective.backend == "gloo":
-        return Unknown("ranks on the processor: what they reach depends on cores and memory, not on a link")
+        return Unknown("CPU ranks: what they reach depends on cores and memory, not on a link")
     if collective.backend == "gloo" or "gloo" in kinds:
         return "gloo"
     if "net" in kinds:
@@ -255,7 +255,7 @@ def _row(found: Expectation, subject: str, wire: str, *, world_size: int | None 
 def _host_wire(name: Literal["socket", "gloo"], count: int, operation: str, num_bytes: int) -> Expectation:
     healthy, start = links.host_wire(name)
     bus_bytes = num_bytes * _bus_factor(operation, count)
-    # All ranks share the processors that copy the bytes, so with more ranks the low end sinks.
+    # All ranks share the CPUs that copy the bytes, so with more ranks the low end sinks.
     low = healthy.low * 2 / count
     what = "TCP sockets through the kernel" if name == "socket" else "gloo: GPU memory is copied to the host and sent over TCP"
     return Expectation(

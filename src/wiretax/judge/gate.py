@@ -144,7 +144,7 @@ def as_metrics(run: Run) -> dict[str, float]:
     for (operation, wire, world), found in grouped.items():
         end = f"{wire}.{world}"
         head = facts.headline(found)
-        # On a processor no message may reach the size from which bandwidth is judged: then the best of all is the peak.
+        # On a CPU no message may reach the size from which bandwidth is judged: then the best of all is the peak.
         peak = head[1].busbw_bytes_per_second if head else max(p.busbw_bytes_per_second for c in found for p in c.points)
         metrics[f"{operation}_busbw_peak_bytes_per_second.{end}"] = peak
         seconds: dict[int, float] = {}

@@ -99,7 +99,7 @@ def _together(single: tuple[Interval, float] | str, wire: str, world_size: int, 
     if isinstance(single, str):
         return _nothing(wire, world_size, single)
     if not all(collective.gpus for collective in found):
-        return _nothing(wire, world_size, "the ranks of this wire ran on the processor")
+        return _nothing(wire, world_size, "the ranks of this wire are CPU ranks")
     at_bucket = [reached for c in found if (reached := _busbw_at(c, BUCKET_BYTES)) is not None]
     if not at_bucket:
         return _nothing(wire, world_size, f"no all-reduce near the bucket size of {BUCKET_BYTES // 2**20} MiB was measured")

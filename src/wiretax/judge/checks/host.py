@@ -1,4 +1,4 @@
-"""The host beside the GPUs: noisy neighbours, too few processors, processors far from a GPU, a topology a VM invented."""
+"""The host beside the GPUs: noisy neighbours, too few CPUs, CPUs far from a GPU, a topology a VM invented."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STEAL = 0.05
 """A hypervisor that takes more than 5 % of the time stretches every launch-bound step."""
 
 OTHERS = 0.25
-"""Above this share of all processors in others' hands the same step was seen to vary by 15 % instead of 0.3 %."""
+"""Above this share of all CPUs in others' hands the same step was seen to vary by 15 % instead of 0.3 %."""
 
 
 def check(run: Run) -> Iterator[Finding]:
     """Load is judged from what was recorded beside the measurements; affinity and topology from the machine."""
     yield from _noisy(run)
     if run.machine is not None:
-        yield from _processors(run)
+        yield from _cpus(run)
         yield from _hidden_topology(run)
 
 
@@ -42,10 +42,10 @@ def _noisy(run: Run) -> Iterator[Finding]:
     seen = []
     if stolen:
         what, worst = max(stolen, key=lambda entry: entry[1] or 0.0)
-        seen.append(evidence(f"the hypervisor took up to {percent(worst or 0.0)} of the processors' time (during {what})"))
+        seen.append(evidence(f"the hypervisor took up to {percent(worst or 0.0)} of the CPU time (during {what})"))
     if busy:
         what, worst = max(busy, key=lambda entry: entry[1] or 0.0)
-        seen.append(evidence(f"other processes used up to {percent(worst or 0.0)} of the processors (during {what})"))
+        seen.append(evidence(f"other processes used up to {percent(worst or 0.0)} of the CPUs (during {what})"))
     disturbed = len({what for what, _ in [*stolen, *busy]})
     yield Finding(
         code="host-noisy",
@@ -59,7 +59,7 @@ def _noisy(run: Run) -> Iterator[Finding]:
     )
 
 
-def _processors(run: Run) -> Iterator[Finding]:
+def _cpus(run: Run) -> Iterator[Finding]:
     machine = run.machine
     gpus = facts.usable_gpus(machine)
     usable = machine.surroundings.cpus_usable if machine else None
@@ -70,28 +70,26 @@ def _processors(run: Run) -> Iterator[Finding]:
             code="too-few-cpus",
             severity="warning",
             confidence="certain",
-            title=f"{len(gpus)} GPUs share {usable} usable processors",
-            evidence=(evidence(f"{usable} of {machine.surroundings.cpus_total or 'unknown'} processors usable", "machine.surroundings"),),
-            effect="Each rank needs at least one processor to start kernels; sockets and data loading need more.",
+            title=f"{len(gpus)} GPUs share {usable} usable CPUs",
+            evidence=(evidence(f"{usable} of {machine.surroundings.cpus_total or 'unknown'} CPUs usable", "machine.surroundings"),),
+            effect="Each rank needs at least one CPU to start kernels; sockets and data loading need more.",
             remedy="Give the job more: `docker run --cpuset-cpus=...`, `srun --cpus-per-task=8`, or a larger offer.",
             confirm="nproc",
         )
     nodes = {gpu.numa_node for gpu in gpus if gpu.numa_node is not None and gpu.numa_node >= 0}
     total, count = machine.surroundings.cpus_total, machine.surroundings.numa_nodes
-    # Which processors those are is not in the document, only how many: enough to say that not every GPU can have near ones.
+    # Which CPUs those are is not in the document, only how many: enough to say that not every GPU can have near ones.
     if total and count and len(nodes) > 1 and usable <= total // count and not facts.in_virtual_machine(machine):
         yield Finding(
             code="cpu-affinity-mismatch",
             severity="info",
             confidence="possible",
-            title=f"GPUs sit on {len(nodes)} NUMA nodes, but the usable processors fit into one",
+            title=f"GPUs sit on {len(nodes)} NUMA nodes, but the usable CPUs fit into one",
             evidence=(
-                evidence(
-                    f"{usable} of {total} processors usable, {count} NUMA nodes; GPUs on nodes {facts.gpus_list(sorted(nodes))}", "machine"
-                ),
+                evidence(f"{usable} of {total} CPUs usable, {count} NUMA nodes; GPUs on nodes {facts.gpus_list(sorted(nodes))}", "machine"),
             ),
             effect="Ranks of the far GPUs cross the socket link for every launch and every staged byte.",
-            remedy="Let the job use processors of all nodes, and bind each rank near its GPU: `numactl --cpunodebind=NODE --membind=NODE`.",
+            remedy="Let the job use CPUs of all nodes, and bind each rank near its GPU: `numactl --cpunodebind=NODE --membind=NODE`.",
             confirm="grep Cpus_allowed_list /proc/self/status && nvidia-smi topo -m",
         )
 

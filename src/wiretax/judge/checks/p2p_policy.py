@@ -70,7 +70,7 @@ def _what_forcing_brings(run: Run, level: str, log_read: bool) -> tuple[Severity
             shown.append(evidence(f"{operation}: {rate(before)} as found, {rate(after)} with peer to peer forced"))
     if not gains:
         confidence: Confidence = "certain" if log_read else "likely"
-        text = "Gradients go through host memory. Whether peer to peer is faster here was not measured: over a processor it may be slower."
+        text = "Gradients go through host memory. Whether peer to peer is faster here was not measured: over a CPU it may be slower."
         return "info", confidence, text, f"Measure both: `NCCL_P2P_LEVEL={level} wiretax check --quick` against a run without it.", ()
     better = [name for name, gain in gains.items() if gain > WORTH]
     worse = [name for name, gain in gains.items() if gain < 1 / WORTH]

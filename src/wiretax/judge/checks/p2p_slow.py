@@ -83,7 +83,7 @@ def _finding(run: Run, slower: list[tuple[str, Point, Point]]) -> Finding:
         code, title = "p2p-forced-slow", f"NCCL_P2P_LEVEL={level[0]} forces peer to peer, and host memory is faster"
         remedy = "`unset NCCL_P2P_LEVEL`" if level[1].startswith("the environment") else f"Remove NCCL_P2P_LEVEL from {level[1]}"
     elif through_cpu:
-        code, title = "p2p-through-cpu-slow", "Peer to peer through the processor is slower here than host memory"
+        code, title = "p2p-through-cpu-slow", "Peer to peer through the CPU is slower here than host memory"
     else:
         code, title = "p2p-slower-than-staged", "Peer to peer is slower here than going through host memory"
     if not all_operations:

@@ -73,7 +73,7 @@ def _hang(run: Run, failed: list[PeerTruth]) -> Iterator[Finding]:
         code, cause = "p2p-hang-iommu", "the IOMMU translates addresses, the usual cause"
         cure = "Boot with `iommu=pt` (Intel: `intel_iommu=on iommu=pt`) or switch VT-d / AMD-Vi off in the BIOS, then power-cycle"
     elif surroundings is not None and surroundings.acs == "on" and over_pcie:
-        code, cause = "p2p-hang-acs", "ACS sends peer traffic up to the processor, the usual cause"
+        code, cause = "p2p-hang-acs", "ACS sends peer traffic up to the CPU, the usual cause"
         cure = "Switch ACS off in the BIOS or with `sudo setpci -s BRIDGE ECAP_ACS+0x6.w=0000` for each bridge above a GPU"
     if facts.in_virtual_machine(run.machine):
         cure += "; in a virtual machine only the provider can"

@@ -24,16 +24,16 @@ NEAR_FRACTION = 0.8
 
 def check(run: Run) -> Iterator[Finding]:
     """First the direct proof (alone against all at once); where that was not measured, the signature in the staged pair matrix."""
-    together = _slower_together(run)
+    together, everybody = _slower_together(run)
     if together:
-        yield _finding(
-            run,
-            "certain",
-            "Copies slow down when all GPUs copy at once: they share a PCIe uplink or host memory",
-            together,
+        title = (
+            "All copies slow down when all GPUs copy at once: a shared uplink or the host's memory is the limit"
+            if everybody
+            else f"GPU {facts.gpus_list(sorted(together))} slow down when all GPUs copy at once: they share a PCIe uplink"
         )
+        yield _finding(run, "certain", title, list(dict.fromkeys(line for lines in together.values() for line in lines)))
         return
-    groups, seen = _near_slower(run)
+    groups, seen = near_slower(run)
     if groups:
         listed = "; ".join(facts.gpus_list(sorted(group)) for group in groups)
         sure = len(groups) > 1 or len(groups[0]) > 2 or _nearer_inside(run, groups)
@@ -42,33 +42,51 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _finding(run: Run, confidence: Confidence, title: str, seen: list[Evidence]) -> Finding:
+    # Where GPUs talk peer to peer over NVLink, host memory only serves the data loader.
+    used = {kind for c in facts.user_collectives(run) for kind in facts.transports_of(c)}
+    paths = [facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu) for both in facts.unordered_pairs(run.machine)]
+    harmless = used == {"p2p"} and bool(paths) and all(facts.nvlinks_between(path) for path in paths)
     return Finding(
         code="shared-uplink",
-        severity="info" if confidence == "possible" else "warning",
+        severity="info" if confidence == "possible" or harmless else "warning",
         confidence=confidence,
         title=title,
         evidence=tuple(seen[:10]),
-        effect="Through host memory, traffic between two GPUs of one uplink crosses it twice, so the near pair is the slow one.",
+        effect="Training does not feel it: these GPUs talk over NVLink."
+        if harmless
+        else "Through host memory, traffic between two GPUs of one uplink crosses it twice, so the near pair is the slow one.",
         remedy=best_pair_remedy(run) or "For a job on fewer GPUs choose GPUs of different uplinks; measure each pair with `wiretax check`.",
         confirm="wiretax check",
     )
 
 
-def _slower_together(run: Run) -> list[Evidence]:
-    alone: dict[tuple[object, ...], Copy] = {}
-    seen = []
-    for copy in run.measurements.copies:
-        if copy.concurrency == "alone" and copy.bandwidth_bytes_per_second and not copy.unstable:
-            alone[_key(copy)] = copy
-    for copy in run.measurements.copies:
-        base = alone.get(_key(copy))
-        if copy.concurrency != "all_pairs" or base is None or not copy.bandwidth_bytes_per_second or copy.unstable:
-            continue
-        before, after = base.bandwidth_bytes_per_second or 0.0, copy.bandwidth_bytes_per_second
-        if after < TOGETHER_FRACTION * before:
-            ends = f"{_end(copy.source_gpu)} to {_end(copy.target_gpu)}"
-            seen.append(evidence(f"{ends} ({copy.route}): {rate(before)} alone, {rate(after)} with all others", "measurements.copies"))
-    return seen
+def _slower_together(run: Run) -> tuple[dict[int, list[Evidence]], bool]:
+    """GPUs whose copies slow down in company, and whether that is all of them.
+
+    Host copies are the proof. Staged pair copies count only where those are missing and there are at least three GPUs: with two,
+    the other direction of the same pair is the only company, and that is no second user of an uplink.
+    """
+    for route, least in (("host", 2), ("staged", 3)):
+        alone = {
+            _key(c): c.bandwidth_bytes_per_second
+            for c in run.measurements.copies
+            if c.route == route and c.concurrency == "alone" and c.bandwidth_bytes_per_second and not c.unstable
+        }
+        slower: dict[int, list[Evidence]] = {}
+        compared: set[int] = set()
+        for copy in run.measurements.copies:
+            before, after = alone.get(_key(copy)), copy.bandwidth_bytes_per_second
+            if copy.route != route or copy.concurrency != "all_pairs" or not before or not after or copy.unstable:
+                continue
+            ends = [gpu for gpu in (copy.source_gpu, copy.target_gpu) if gpu is not None]
+            compared.update(ends)
+            if after < TOGETHER_FRACTION * before:
+                text = f"{_end(copy.source_gpu)} to {_end(copy.target_gpu)}: {rate(before)} alone, {rate(after)} with all others"
+                for gpu in ends:
+                    slower.setdefault(gpu, []).append(evidence(text, "measurements.copies"))
+        if len(compared) >= least:
+            return slower, len(slower) == len(compared)
+    return {}, False
 
 
 def _key(copy: Copy) -> tuple[object, ...]:
@@ -79,7 +97,7 @@ def _end(gpu: int | None) -> str:
     return "host" if gpu is None else f"GPU {gpu}"
 
 
-def _near_slower(run: Run) -> tuple[list[frozenset[int]], list[Evidence]]:
+def near_slower(run: Run) -> tuple[list[frozenset[int]], list[Evidence]]:
     """Groups whose inner staged copies are slower than those across: "slow" must split the GPUs into disjoint groups, or it is chance."""
     rates: dict[frozenset[int], float] = {}
     for (source, target), copy in facts.pair_copies(run, route="staged").items():

@@ -34,7 +34,7 @@ def _torch(run: Run) -> Iterator[Finding]:
         confidence="certain",
         title="torch is a build without CUDA on a machine with GPUs",
         evidence=(evidence(f"torch {torch}, {len(machine.gpus)} GPUs", "machine.software"),),
-        effect="Training would run on the processor; NCCL is not in this build either.",
+        effect="Training would run on the CPU; NCCL is not in this build either.",
         remedy="Install a CUDA build: `pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128` "
         "(or the cu number that the driver supports).",
         confirm='python -c "import torch; print(torch.version.cuda, torch.cuda.is_available())"',
