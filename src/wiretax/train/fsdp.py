@@ -29,6 +29,8 @@ def shard(step: Step, options: Options, mesh: DeviceMesh, *, reshard_after_forwa
 
     if not step.blocks:
         raise UsageError("FSDP needs the model's repeated blocks, and none were found.", do="Name them in Step.blocks.")
+    for parameter in step.model.parameters():
+        parameter.data = parameter.data.contiguous()  # FSDP2 refuses others, such as channels-last convolutions
     extra: dict[str, Any] = {"mesh": mesh}
     if options.param_dtype is not None:
         extra["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

@@ -177,12 +177,16 @@ def tensor_parallel_plan(shape: TransformerShape) -> dict[str, Any]:
     The head's logits stay split, so its loss must run under ``torch.distributed.tensor.parallel.loss_parallel``.
     """
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
 
     inward = ("query", "key", "value") if shape.gated_mlp else ("qkv",)
     plan: dict[str, Any] = {f"blocks.*.attention.{name}": ColwiseParallel() for name in inward}
     plan |= {f"blocks.*.mlp.{name}": ColwiseParallel() for name in (("gate", "up") if shape.gated_mlp else ("up",))}
     plan |= {"blocks.*.attention.out": RowwiseParallel(), "blocks.*.mlp.down": RowwiseParallel()}
+    if shape.gated_mlp:
+        # Several products read one input: as one DTensor its gradient is added up before it is reduced, once instead of thrice.
+        for name in ("attention", "mlp"):
+            plan[f"blocks.*.{name}"] = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
     plan["words"] = RowwiseParallel(input_layouts=Replicate())
     plan["head"] = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
     return plan

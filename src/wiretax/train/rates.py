@@ -30,12 +30,12 @@ def rates(device: torch.device) -> tuple[float, float]:
     product = torch.empty_like(left)
     source = torch.rand(num_bytes // 4, device=device)
     target = torch.empty_like(source)
-    matmul = _seconds(lambda: torch.mm(left, left, out=product), device)
-    copy = _seconds(lambda: target.copy_(source), device)
+    matmul = seconds_of(lambda: torch.mm(left, left, out=product), device)
+    copy = seconds_of(lambda: target.copy_(source), device)
     return 2 * size**3 / matmul, 2 * num_bytes / copy
 
 
-def _seconds(call: Callable[[], object], device: torch.device) -> float:
+def seconds_of(call: Callable[[], object], device: torch.device) -> float:
     """Median over a few rounds of four calls, after a first one."""
     import torch
 
