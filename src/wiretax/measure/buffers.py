@@ -18,7 +18,7 @@ CPU_FOOTPRINT_BYTES = 32 << 20
 MOST_SLICES = 64
 FREE_SHARE = 0.35
 """Share of the free memory that one of two arenas may take; the rest is for the communicator and for others."""
-_CHECK_ELEMENTS = 128 * BLOCK_ELEMENTS
+_CHECK_ELEMENTS = 32 * BLOCK_ELEMENTS
 _blocks: dict[str, torch.Tensor] = {}
 
 

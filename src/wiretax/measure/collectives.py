@@ -272,6 +272,9 @@ class _GroupSweep:
         summary = sampler.sample(seconds, most=most)
         if graph is not None:
             graph.release()
+        if summary.seconds <= 0:  # one rank alone has nothing to do in some operations
+            series.impossible = "shorter than the clock can tell"
+            return
         series.points[shape.num_bytes] = summary
         series.too_slow.discard(shape.num_bytes)
         if group.is_first:

@@ -8,6 +8,7 @@ another pattern into it, and reads that back; then the source looks at its own m
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,24 +41,29 @@ def peer_truth(rank: Rank, *, pairs: Sequence[Sequence[int]] | None = None, seco
     Raises:
         OutOfTimeError: the deadline passed.
     """
-    import torch
-
     end = min(rank.deadline, rank.clock() + seconds if seconds is not None else rank.deadline)
     ordinals = rank.exchange("peer_truth/ordinals", int(rank.device.index or 0))
     everybody = range(rank.world_size)
     wanted = [(pair[0], pair[1]) for pair in pairs] if pairs is not None else [(s, t) for s in everybody for t in everybody if s != t]
     # two ranks on one GPU say nothing more the other way round
     wanted = [(source, target) for source, target in wanted if ordinals[source] != ordinals[target] or source < target]
-    # segments that grow cannot be handed to another process with the handles used here
-    settings = getattr(torch.cuda.memory, "_set_allocator_settings", None)
-    if settings is not None:
-        settings("expandable_segments:False")
+    _use_plain_segments()
     for source, target in wanted:
         if not rank.agree("peer_truth/go", end > rank.clock()):
             return
         if rank.rank in (source, target):
             _Trial(rank, source, target, ordinals).run()
         rank.exchange("peer_truth/next", True)
+
+
+def _use_plain_segments() -> None:
+    """Undoes the allocator setting with which memory cannot be handed to another process by the handles used here."""
+    import torch
+
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    if any("expandable_segments:true" in os.environ.get(name, "").lower() for name in names):
+        change = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or torch.cuda.memory._set_allocator_settings
+        change("expandable_segments:False")
 
 
 class _Trial:
