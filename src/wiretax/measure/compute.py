@@ -6,6 +6,7 @@ No collective runs here: a slow GPU, a power limit or shared lanes show before s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wiretax.measure.buffers import cache_bytes, free_bytes
@@ -73,9 +74,13 @@ def _load_libraries(rank: Rank) -> None:
     torch.mm(square, square)
     torch.neg(square, out=square)
     for make in (block_step, head_step):
-        _or_too_large(lambda make=make: make(rank.device, dtype)(), "", missing)
+        _or_too_large(partial(_once, make, rank.device, dtype), "", missing)
     timer_for(rank).wait()
     torch.cuda.empty_cache()
+
+
+def _once(make: Callable[[torch.device, torch.dtype], Callable[[], None]], device: torch.device, dtype: torch.dtype) -> None:
+    make(device, dtype)()
 
 
 def _measure(rank: Rank, meter: HostLoadMeter, seconds: float, *, together: bool) -> Compute:

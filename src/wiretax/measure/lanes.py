@@ -77,7 +77,6 @@ def staged_lane(num_bytes: int, source: torch.device, target: torch.device) -> L
 
     def copy(elements: int = giving.numel()) -> None:
         leaving.wait_stream(torch.cuda.current_stream(source))
-        arriving.wait_stream(torch.cuda.current_stream(target))
         arriving.wait_stream(torch.cuda.current_stream(target))  # whatever was queued for the target before, such as its preparation
         for number, start in enumerate(range(0, elements, chunk)):
             slot, length = number % SLOTS, min(chunk, elements - start)

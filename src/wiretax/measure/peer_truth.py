@@ -149,7 +149,7 @@ class _Trial:
             written = False
             try:
                 if peer is not None and not error:
-                    # the same type goes through a copy engine; a conversion needs a kernel of this GPU that stores into the peer's memory
+                    # the same type may go through a copy engine; a conversion needs a kernel of this GPU that stores over the wire
                     dtype = torch.float32 if what == "copied" else torch.float64
                     own = torch.empty(elements, device=self._rank.device)
                     fill(own, self._offset(what, num_bytes))
