@@ -20,6 +20,7 @@ from wiretax.model.profile import (
     FreeStep,
     GradientReady,
     GroupTimes,
+    MemoryPoint,
     Parameter,
     PhaseTimes,
     Profile,
@@ -177,7 +178,7 @@ def memory_rate() -> float:
 def profile(workload: str, batch_size: int, launch: int) -> Profile:
     """The one-GPU profile for a launch: its own host's bare step, and the free steps of the third host."""
     row = next(one for one in rows(BARE[launch]) if (one["kind"], one["B"]) == (workload, batch_size))
-    layers, hidden, vocabulary, element, heads = SHAPES[workload]
+    _, hidden, vocabulary, element, heads = SHAPES[workload]
     names = _parameters(workload)
     parts = _segments(workload, batch_size)
     totals = [sum(part[way] for part in parts) for way in (1, 2)]
@@ -234,6 +235,16 @@ def profile(workload: str, batch_size: int, launch: int) -> Profile:
         free_steps=free,
         matmul_flops_per_second=matmul_rate(),
         memory_bytes_per_second=memory_rate(),
+        memory=tuple(
+            MemoryPoint(
+                strategy="none",
+                batch_size=one["B"],
+                peak_bytes=int(one["mem_gb"] * 2**30),
+                missing={"at_rest_bytes": "not recorded"},
+            )
+            for one in rows(BARE[launch])
+            if one["kind"] == workload
+        ),
         missing={"input_pipeline": "not recorded", "optimizer_state_bytes": "not recorded", "host_load": "not recorded"},
     )
 

@@ -30,6 +30,16 @@ class Forecast:
     wire_tax_fraction: float | None = None
     speedup: float | None = None
     """Throughput of N GPUs over that of one."""
+    batch_per_gpu: int | None = None
+    """Per micro-step; of a whole group under tensor and pipeline parallelism."""
+    exposed_communication_seconds: Interval | None = None
+    """Time in which the wire was busy and nothing was computed."""
+    peak_memory_bytes: Interval | None = None
+    """On each GPU, as torch's allocator counts."""
+    fits: bool | None = None
+    """Whether that fits the profiled GPU's memory, with what torch does not count; null also where the interval leaves it open."""
     assumptions: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
-    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"all_reduce_seconds"})
+    none_is_an_answer: ClassVar[frozenset[str]] = frozenset(
+        {"all_reduce_seconds", "batch_per_gpu", "exposed_communication_seconds", "peak_memory_bytes", "fits"}
+    )

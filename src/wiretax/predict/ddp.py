@@ -147,12 +147,12 @@ def _run(work: Work, plan: _Plan, draws: Draws, contention: Contention) -> Outco
     device, host = draws.device, draws.host
     for _ in range(plan.accumulation_steps - 1):
         for piece in (*work.forward, *reversed(work.backward)):
-            program.compute(piece.device * device, host=piece.host * host)
+            program.kernels(piece.device * device, host_seconds=piece.host, host=host)
         program.compute(_accumulation(work.profile) * device)
     buffers = (program.wire(plan.broadcast * draws.wire),) if plan.broadcast else ()
     task = program.compute(plan.forward.device * device, host=plan.forward.host * host, after=buffers)
     for piece in work.forward:
-        task = program.compute(piece.device * device, host=piece.host * host)
+        task = program.kernels(piece.device * device, host_seconds=piece.host, host=host)
     program.mark("forward", task)
     arrived = {index: (on_device, on_host) for index, on_device, on_host in work.ready}
     done_device = done_host = 0.0
@@ -161,12 +161,13 @@ def _run(work: Work, plan: _Plan, draws: Draws, contention: Contention) -> Outco
         # Buckets are reduced in their order: one that is full early waits for those before it.
         at_device = max(done_device, *(arrived[index][0] for index in bucket.parameters))
         at_host = max(done_host, *(arrived[index][1] for index in bucket.parameters))
-        task = program.compute((at_device - done_device + own.device) * device, host=(at_host - done_host + own.host) * host)
+        task = program.kernels((at_device - done_device + own.device) * device, host_seconds=at_host - done_host + own.host, host=host)
         last = (program.wire(seconds * draws.wire, after=(task,)),)
         done_device, done_host = at_device, at_host
-    program.compute(
+    program.kernels(
         max(work.backward_seconds - done_device, 0.0) * device,
-        host=max(sum(piece.host for piece in work.backward) - done_host, 0.0) * host,
+        host_seconds=max(sum(piece.host for piece in work.backward) - done_host, 0.0),
+        host=host,
     )
     program.mark("backward", program.compute(0.0, after=last))
     program.compute(work.optimizer.device * device, host=work.optimizer.host * host)

@@ -14,6 +14,7 @@ from wiretax.predict.contention import NO_CONTENTION, Contention
 from wiretax.predict.ddp import simulate_ddp
 from wiretax.predict.fsdp import simulate_fsdp
 from wiretax.predict.interval import SEED, Draws, draw, interval
+from wiretax.predict.memory import Memory, predict_memory
 from wiretax.predict.options import DEFAULTS, Options, strategy_name
 from wiretax.predict.pipeline import pipeline_step
 from wiretax.predict.profile_model import HOOKED_HOST_SIGMA, Work, work_of
@@ -41,7 +42,8 @@ class Prediction:
     forward: Interval | None = None
     backward: Interval | None = None
     """Until the backward pass and its communication are over, from the start of the step."""
-    exposed_communication: Interval | None = None
+    memory: Memory | None = None
+    """None where the profile measured none."""
 
 
 def predict(
@@ -93,6 +95,8 @@ def predict(
         seconds = outcome.finish
     step = interval(seconds)
     efficiency = samples * one_gpu / (num_gpus * step.expected)
+    memory = predict_memory(profile, name, num_gpus, batch_size=batch_size, options=options)
+    exposed = interval(outcome.exposed_wire) if outcome else None
     forecast = Forecast(
         strategy=name,
         num_gpus=num_gpus,
@@ -102,6 +106,10 @@ def predict(
         efficiency_fraction=efficiency,
         wire_tax_fraction=1 - efficiency,
         speedup=efficiency * num_gpus,
+        batch_per_gpu=work.batch_size,
+        exposed_communication_seconds=exposed,
+        peak_memory_bytes=memory.peak if memory else None,
+        fits=memory.fits(profile.device_memory_bytes) if memory and profile.device_memory_bytes else None,
         assumptions=tuple(dict.fromkeys([*work.assumptions, *notes, *(contention.assumptions if num_gpus > 1 else ())])),
     )
     return Prediction(
@@ -109,7 +117,7 @@ def predict(
         one_gpu_seconds=one_gpu,
         forward=interval(outcome.marks["forward"]) if outcome else None,
         backward=interval(outcome.marks["backward"]) if outcome else None,
-        exposed_communication=interval(outcome.exposed_wire) if outcome else None,
+        memory=memory,
     )
 
 

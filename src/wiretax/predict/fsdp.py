@@ -248,10 +248,11 @@ def _forward(program: Program, plan: _Plan, draws: Draws) -> None:
         gather = program.wire(plan.gather[index] * wire, host=issue * host, after=free_buffer)
         copied.append(program.compute(group.copy_out * device, host=0.0, after=(gather,)))
         kernels = (group.forward.device - group.copy_out) * (1 - group.head)
-        _kernels(program, kernels, group.forward.host * (1 - _GATHER_ISSUED) * (1 - group.head), draws)
+        issuing = group.forward.host * (1 - _GATHER_ISSUED) * (1 - group.head)
+        program.kernels(kernels * device, host_seconds=issuing, host=host)
     kernels = (root.forward.device - root.copy_out) * root.head
-    task = _kernels(program, kernels, root.forward.host * (1 - _GATHER_ISSUED) * root.head, draws)
-    program.mark("forward", task)
+    issuing = root.forward.host * (1 - _GATHER_ISSUED) * root.head
+    program.mark("forward", program.kernels(kernels * device, host_seconds=issuing, host=host))
 
 
 def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
@@ -271,15 +272,16 @@ def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
     root_kernels = root.backward.device - root.copy_out - root.copy_in
     root_host = root.backward.host
     prefetch(len(plan.groups) - 1)
-    _kernels(program, root_kernels * root.head, root_host * root.head, draws)
+    program.kernels(root_kernels * root.head * device, host_seconds=root_host * root.head, host=host)
     for index in blocks:
         group = plan.groups[index]
         if index in gathers:
             copied.append(program.compute(group.copy_out * device, host=group.backward.host * 0.1 * host, after=(gathers[index],)))
         prefetch(index - 1)
-        _kernels(program, group.backward.device - group.copy_out - group.copy_in, group.backward.host * 0.7, draws)
+        kernels = group.backward.device - group.copy_out - group.copy_in
+        program.kernels(kernels * device, host_seconds=group.backward.host * 0.7, host=host)
         reduced.append(_reduce(program, plan, index, group.backward.host * 0.2, reduced, draws))
-    _kernels(program, root_kernels * (1 - root.head), root_host * (1 - root.head) * 0.8, draws)
+    program.kernels(root_kernels * (1 - root.head) * device, host_seconds=root_host * (1 - root.head) * 0.8, host=host)
     return _reduce(program, plan, 0, root_host * (1 - root.head) * 0.2, reduced, draws)
 
 
@@ -287,9 +289,3 @@ def _reduce(program: Program, plan: _Plan, index: int, host_seconds: float, redu
     free_buffer = (reduced[-plan.buffers],) if len(reduced) >= plan.buffers else ()
     copied = program.compute(plan.groups[index].copy_in * draws.device, host=host_seconds * draws.host, after=free_buffer)
     return program.wire(plan.reduce[index] * draws.wire, host=plan.reduce_host * draws.host, after=(copied,))
-
-
-def _kernels(program: Program, device: float, host: float, draws: Draws) -> int:
-    """A group's kernels in two halves, as they are issued: the first can start before the host has issued the second."""
-    program.compute(device / 2 * draws.device, host=host / 2 * draws.host)
-    return program.compute(device / 2 * draws.device, host=host / 2 * draws.host)

@@ -90,7 +90,7 @@ def _run(
         last = micro_step == accumulation - 1
         for name, stretches in (("forward", forward), ("backward", backward)):
             for piece, seconds in stretches:
-                task = program.compute(piece.device * draws.device, host=piece.host * draws.host, after=after)
+                task = program.kernels(piece.device * draws.device, host_seconds=piece.host, host=draws.host, after=after)
                 after = (program.wire(seconds * draws.wire, host=launch * draws.host, after=(task,)),) if seconds else ()
                 if gradients and last and name == "backward":
                     reduced = (program.wire(gradients * draws.wire, after=(task,)),)

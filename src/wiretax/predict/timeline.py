@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 COMPUTE = 0
 WIRE = 1
 _MAX_DEPENDENCIES = 3
+_ISSUE_GRAIN = 0.5e-3
+"""Seconds of host time that one task stands for where many kernels are issued."""
+_MOST_PARTS = 6
 _EPSILON = 1e-12
 """Seconds; below any kernel, above the rounding of a step of minutes."""
 
@@ -49,6 +52,21 @@ class Program:
             The task, to be named in ``after``.
         """
         return self._add(COMPUTE, seconds, host, after)
+
+    def kernels(self, seconds: Array | float, *, host_seconds: float, host: Array | float = 1.0, after: tuple[int, ...] = ()) -> int:
+        """Queues many kernels that the host issues one after the other: the first runs while the last is still being issued.
+
+        Args:
+            seconds: of all of them.
+            host_seconds: to issue all of them, undisturbed; decides into how many tasks they are cut.
+            host: factor on it, per draw.
+            after: tasks that must have finished before the first.
+        """
+        parts = min(max(round(host_seconds / _ISSUE_GRAIN), 1), _MOST_PARTS)
+        task = self.compute(seconds / parts, host=host_seconds / parts * host, after=after)
+        for _ in range(parts - 1):
+            task = self.compute(seconds / parts, host=host_seconds / parts * host)
+        return task
 
     def wire(self, seconds: Array | float, *, host: Array | float = 0.0, after: tuple[int, ...] = ()) -> int:
         """Queues a collective; the wire carries one at a time, in the order of issue."""
