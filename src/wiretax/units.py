@@ -51,7 +51,7 @@ def flops(flops_per_second: float) -> str:
 def percent(fraction: float) -> str:
     """A fraction as a whole percentage (``89 %``), with one decimal below ten."""
     value = fraction * 100
-    return f"{value:.0f} %" if abs(value) >= 10 or value == 0 else f"{value:.1f} %"
+    return f"{value:.0f} %" if abs(value) >= 9.95 or abs(value) < 0.05 else f"{value:.1f} %"
 
 
 def money(amount: float, currency: str) -> str:

@@ -62,7 +62,7 @@ def test_money_carries_its_currency_and_small_sums_are_not_rounded_away(value: f
 
 
 def test_fractions_become_percentages() -> None:
-    assert [units.percent(value) for value in (0, 0.004, 0.89, 1.04)] == ["0 %", "0.4 %", "89 %", "104 %"]
+    assert [units.percent(value) for value in (0, 0.0004, 0.004, 0.0999, 0.89, 1.04)] == ["0 %", "0 %", "0.4 %", "10 %", "89 %", "104 %"]
 
 
 def test_arithmetic_rates_find_their_unit() -> None:
