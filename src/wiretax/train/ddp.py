@@ -67,6 +67,5 @@ def wrap(step: Step, options: Options, place: Place, strategy: str) -> WrappedSt
         model=model,
         optimizer=step.make_optimizer(step.model.parameters()),
         options=levers(options),
-        data_parallel_size=place.world_size,
         set_sync=set_sync,
     )

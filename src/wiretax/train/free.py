@@ -8,6 +8,7 @@ buffers that already hold ordinary numbers. Nothing is copied for that inside th
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,34 @@ BUFFERS_IN_FLIGHT = 2
 """FSDP2 has at most two gathered groups alive, so two buffers in turn have the cache behaviour of the real ones."""
 
 
+def register_fake_backend() -> None:
+    """Makes torch know the backend ``fake``.
+
+    Raises:
+        CannotMeasure: this torch has none.
+    """
+    import torch
+
+    try:
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")
+    except ImportError as error:
+        raise CannotMeasure(
+            f"This torch ({torch.__version__}) has no fake backend.", why=str(error), do="Use torch 2.11 or later."
+        ) from error
+
+
+def silence_reductions(model: Any, device: torch.device) -> None:
+    """Makes a DDP model keep its own gradients: its buckets are filled and handed over, and nothing is sent."""
+    import torch
+
+    def hook(_state, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations, and refuses any but its own
+        done = torch.futures.Future(devices=[device] if device.type == "cuda" else None)
+        done.set_result(bucket.buffer())
+        return done
+
+    model.register_comm_hook(None, hook)
+
+
 @contextmanager
 def free_world(device: torch.device, world_size: int) -> Iterator[Place]:
     """A place of ``world_size`` ranks, of which this process is the first and the only one.
@@ -35,19 +64,13 @@ def free_world(device: torch.device, world_size: int) -> Iterator[Place]:
     Raises:
         CannotMeasure: this torch has no fake backend, or a process group exists already.
     """
-    import torch
     import torch.distributed as dist
 
     if dist.is_initialized():
         raise CannotMeasure(
             "A process group exists already in this process.", do="Profile before init_process_group, or in a process apart."
         )
-    try:
-        import torch.testing._internal.distributed.fake_pg  # registers the backend
-    except ImportError as error:
-        raise CannotMeasure(
-            f"This torch ({torch.__version__}) has no fake backend.", why=str(error), do="Use torch 2.4 or later."
-        ) from error
+    register_fake_backend()
     dist.init_process_group("fake", rank=0, world_size=world_size, store=dist.HashStore())
     try:
         backend = "nccl" if device.type == "cuda" and dist.is_nccl_available() else "gloo"

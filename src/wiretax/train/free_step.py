@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from wiretax.errors import BadInput, CannotMeasure, UsageError
 from wiretax.model.profile import CommunicationCall, FreeStep, GroupTimes, MemoryPoint, Workload
-from wiretax.train.bare import bytes_by_segment, check_step, owners_of, trained_parameters
+from wiretax.train.bare import bytes_by_segment, owners_of
+from wiretax.train.check import check_step
 from wiretax.train.free import FreeWire, free_world
 from wiretax.train.memory import NO_COUNTER, memory_points, two_batches
 from wiretax.train.rates import seconds_of
-from wiretax.train.records import NotInOrder, Samples, calls_of, cuts_of, groups_of, step_times
+from wiretax.train.records import NotInOrder, calls_of, cuts_of, groups_of, step_times
 from wiretax.train.sampling import Effort, Sampler
 from wiretax.train.strategy import Options, Place, WrappedStep, wrap_step
 from wiretax.train.workload import Step, is_out_of_memory
@@ -140,8 +141,8 @@ def sharded_step(trial: Trial) -> FreeResult:
     step, fsdp = trial.step, trial.strategy != "tp"
     num_blocks = len(step.blocks or ())
     # Before sharding, while a parameter knows its whole size; by its place in the model, since nothing was timed yet.
-    owners = owners_of(step, {}, Samples(elapsed=()))
-    trained = trained_parameters(step, trial.without_gradient)
+    owners = owners_of(step.model, step.blocks or ())
+    trained = [one.requires_grad and index not in trial.without_gradient for index, one in enumerate(step.model.parameters())]
     sizes = [one.numel() * one.element_size() for one in step.model.parameters()]
     parameter_bytes, gradient_bytes = bytes_by_segment(sizes, trained, owners, num_blocks)
     if fsdp and trial.options.param_dtype is not None:  # gathered in bf16, reduced in float32

@@ -87,6 +87,5 @@ def wrap(step: Step, options: Options, place: Place, strategy: str) -> WrappedSt
         model=model,
         optimizer=optimizer_by_mesh(step, model.parameters()),
         options=described,
-        data_parallel_size=place.world_size,
         set_sync=model.set_requires_gradient_sync,
     )

@@ -11,8 +11,6 @@ On a CPU rank calls return when they are done; the three are one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -77,7 +75,9 @@ class Stopwatch:
         self._hold = hold_seconds or {}
         self._phase: Phase | None = None
         self._stream: Any = None
-        self._bounds: dict[Phase, tuple[Any, Any]] = {}
+        self._begin = 0.0
+        self._entered: Any = None
+        self._bounds: dict[Phase, list[tuple[Any, Any]]] = {}
         self._marks: dict[Phase, list[tuple[Label, Any]]] = {}
         self._calls: list[tuple[Operation, int, Phase, bool, Any, int]] = []
 
@@ -86,27 +86,62 @@ class Stopwatch:
         """The phase that is being timed."""
         return self._phase
 
-    def run(self, wrapped: WrappedStep, batch: Any) -> StepRecord:
-        """One step: forward, backward, update."""
-        self._bounds, self._marks, self._calls = {}, {phase: [] for phase in PHASES}, []
+    def run(self, wrapped: WrappedStep, batch: Any, *, accumulation_steps: int = 1) -> StepRecord:
+        """One step: forward and backward (several times, where gradients are accumulated), then the update.
+
+        Marks and calls count from the first begin of their phase.
+        """
+        self.start()
+        for micro in range(accumulation_steps):
+            if accumulation_steps > 1:
+                wrapped.set_sync(micro == accumulation_steps - 1)
+            self.enter("forward")
+            loss = wrapped.forward(batch)
+            self.leave()
+            self.enter("backward")
+            wrapped.backward(loss)
+            self.leave()
+        self.enter("optimizer")
+        wrapped.update()
+        self.leave()
+        return self.finish()
+
+    def start(self) -> None:
+        """A step begins."""
+        self._phase = None
+        self._bounds, self._marks, self._calls = {phase: [] for phase in PHASES}, {phase: [] for phase in PHASES}, []
         self._wait()
         if self._cuda:
             import torch
 
             self._stream = torch.cuda.current_stream(self._device)
-        begin = time.perf_counter()
-        with self._timed("forward"):
-            loss = wrapped.forward(batch)
-        with self._timed("backward"):
-            wrapped.backward(loss)
-        with self._timed("optimizer"):
-            wrapped.update()
+        self._begin = time.perf_counter()
+
+    def enter(self, phase: Phase) -> None:
+        """A phase begins; no other may be running."""
+        assert self._phase is None
+        if self._clock != "elapsed":
+            self._wait()
+        if self._clock == "device":
+            _queue_wait(self._device, min(HOLD_FACTOR * self._hold.get(phase, 0.0) + HOLD_MARGIN_SECONDS, LONGEST_HOLD_SECONDS))
+        self._phase = phase
+        self._entered = self._now()
+
+    def leave(self) -> None:
+        """The running phase ends."""
+        assert self._phase is not None
+        self._bounds[self._phase].append((self._entered, self._now()))
+        self._phase = None
+
+    def finish(self) -> StepRecord:
+        """The step ends; every phase was there at least once."""
         self._wait()
-        step = time.perf_counter() - begin
-        phases = {phase: self._between(*self._bounds[phase]) for phase in PHASES}
-        marks = {phase: [(label, self._between(self._bounds[phase][0], when)) for label, when in self._marks[phase]] for phase in PHASES}
+        step = time.perf_counter() - self._begin
+        phases = {phase: sum(self._between(*bounds) for bounds in self._bounds[phase]) for phase in PHASES}
+        starts = {phase: self._bounds[phase][0][0] for phase in PHASES}
+        marks = {phase: [(label, self._between(starts[phase], when)) for label, when in self._marks[phase]] for phase in PHASES}
         calls = [
-            Call(operation, num_bytes, phase, blocking, self._between(self._bounds[phase][0], when), position)
+            Call(operation, num_bytes, phase, blocking, self._between(starts[phase], when), position)
             for operation, num_bytes, phase, blocking, when, position in self._calls
         ]
         return StepRecord(step, phases, marks, calls)
@@ -120,20 +155,6 @@ class Stopwatch:
         """A collective was issued."""
         if self._phase is not None:
             self._calls.append((operation, num_bytes, self._phase, blocking, self._now(), len(self._marks[self._phase])))
-
-    @contextmanager
-    def _timed(self, phase: Phase) -> Iterator[None]:
-        if self._clock != "elapsed":
-            self._wait()
-        if self._clock == "device":
-            _queue_wait(self._device, min(HOLD_FACTOR * self._hold.get(phase, 0.0) + HOLD_MARGIN_SECONDS, LONGEST_HOLD_SECONDS))
-        self._phase = phase
-        begin = self._now()
-        try:
-            yield
-        finally:
-            self._bounds[phase] = (begin, self._now())
-            self._phase = None
 
     def _now(self) -> Any:
         """A moment: the host's clock, or an event on the stream that computes (a hook may run while another one is current)."""

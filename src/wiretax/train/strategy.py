@@ -87,11 +87,13 @@ class Place:
         device: of this rank.
         world_size: ranks in the default process group.
         data_group: what DDP reduces over, where that is not the default group.
+        model_group: what parameters and optimizer states are spread over, where that is not the default group.
     """
 
     device: torch.device
     world_size: int
     data_group: ProcessGroup | None = None
+    model_group: ProcessGroup | None = None
 
     def mesh(self, sizes: Sequence[int], names: Sequence[str]) -> DeviceMesh:
         """A mesh over all ranks.
@@ -99,14 +101,18 @@ class Place:
         Raises:
             UsageError: the sizes do not make up the world.
         """
-        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
         product = 1
         for size in sizes:
             product *= size
         if product != self.world_size or min(sizes) < 1:
             raise UsageError(f"{' x '.join(map(str, sizes))} ranks were asked for, but there are {self.world_size}.")
-        return init_device_mesh(self.device.type, tuple(sizes), mesh_dim_names=tuple(names))
+        if self.model_group is None:
+            return init_device_mesh(self.device.type, tuple(sizes), mesh_dim_names=tuple(names))
+        if len(sizes) != 1:
+            raise UsageError("A group given by hand spans one dimension only.")
+        return DeviceMesh.from_group(self.model_group, self.device.type, mesh_dim_names=tuple(names))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,7 +125,6 @@ class WrappedStep:
         model: what the loss is called with.
         optimizer: over the parameters as sharded.
         options: the levers in force, as a profile keeps them.
-        data_parallel_size: how many different batches a step takes over all ranks.
         around: the loss and its backward run inside this context.
         set_sync: whether the next backward is to reduce gradients (false for all but the last micro-step).
     """
@@ -129,7 +134,6 @@ class WrappedStep:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     options: dict[str, str] = field(default_factory=dict)
-    data_parallel_size: int = 1
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
     set_sync: Callable[[bool], None] = lambda _sync: None
 
@@ -160,6 +164,13 @@ class WrappedStep:
                 self.set_sync(micro == accumulation_steps - 1)
             self.backward(self.forward(batch))
         self.update()
+
+
+def data_parallel_size(strategy: str, world_size: int, options: Options) -> int:
+    """How many different batches a step takes over all ranks."""
+    if strategy == "tp":
+        return 1
+    return world_size // (options.tensor_parallel_size or 2) if strategy == "tp_ddp" else world_size
 
 
 def wrap_step(strategy: str, step: Step, options: Options, place: Place) -> WrappedStep:

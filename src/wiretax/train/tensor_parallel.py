@@ -73,7 +73,6 @@ def wrap(step: Step, options: Options, place: Place, strategy: str) -> WrappedSt
     _make_local(step)
     wrapped = ddp.wrap(step, options, replace(place, data_group=place.data_group or mesh["dp"].get_group()), strategy)
     wrapped.around = lambda: loss_context(step)
-    wrapped.data_parallel_size = place.world_size // size
     wrapped.options |= written(tensor_parallel_size=size, loss_parallel=splits_loss(step))
     return wrapped
 

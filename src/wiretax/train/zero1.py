@@ -37,7 +37,7 @@ def sharded_optimizer(step: Step, parameters: Iterable[nn.Parameter], place: Pla
     ]
     if needed:
         raise UsageError(f"{type(own).__name__} cannot be sharded: its {', '.join(needed)} is not among its defaults.")
-    return ZeroRedundancyOptimizer(parameters, optimizer_class=type(own), **settings)
+    return ZeroRedundancyOptimizer(parameters, optimizer_class=type(own), process_group=place.model_group, **settings)
 
 
 def wrap(step: Step, options: Options, place: Place, strategy: str) -> WrappedStep:
