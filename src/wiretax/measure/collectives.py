@@ -25,12 +25,14 @@ from wiretax.units import size as size_text
 SIZES = tuple(2**power for power in range(3, 31))
 """8 B to 1 GiB."""
 COARSE_STRIDE = 3
-ALL_REDUCE_WEIGHT = 3
-"""All-reduce sizes get so many times the time of others when samples are added: everything else is predicted from it first."""
-CLOSING_SECONDS = 0.3
-"""Kept back for closing the group."""
-FIRST_SHARE, OTHERS_SHARE = 0.4, 0.75
-"""Up to which share of the time all-reduce, and then the other operations, are measured quickly; refining gets the rest."""
+ALL_REDUCE_WEIGHT = 4
+"""All-reduce gets so many times the time of another operation: everything else is predicted from it first."""
+CLOSING_SECONDS = 0.2
+"""Kept back for the last operation that takes longer than planned."""
+QUICK_SHARE = 0.75
+"""Of the time, for the first few samples of all sizes; what was left out for its length and refining get the rest."""
+SAMPLES_A_VISIT = 24
+"""Samples are added in several visits: what disturbs a size for a few milliseconds must not be all that is seen of it."""
 _UNSUPPORTED = ("not supported", "not support", "unsupported", "not implemented", "no backend type")
 
 
@@ -94,7 +96,8 @@ def sweep(
         if rank.rank in members:
             group = Group(members=members, index=members.index(rank.rank), name=f"{number}:{'-'.join(map(str, members))}")
             meter.start()
-            _GroupSweep(rank, group, backend, wire, environment or {}, meter).run(operations, modes, sizes, share)
+            last = not any(rank.rank in later for later in groups[number + 1 :])
+            _GroupSweep(rank, group, backend, wire, environment or {}, meter).run(operations, modes, sizes, share, last=last)
         rank.exchange("sweep/group", True)
 
 
@@ -118,16 +121,17 @@ class _GroupSweep:
         self._transports: tuple[Transport, ...] = ()
         self._timer = timer_for(rank)
         self._verified: dict[Operation, dict[int, bool]] = {}
+        self._eager: dict[tuple[Operation, int], float] = {}
         self._end = 0.0
 
-    def run(self, operations: Sequence[Operation], modes: Sequence[Mode], sizes: Sequence[int], seconds: float) -> None:
-        """Opens the group, measures for at most ``seconds``, closes it."""
+    def run(self, operations: Sequence[Operation], modes: Sequence[Mode], sizes: Sequence[int], seconds: float, *, last: bool) -> None:
+        """Opens the group, measures for at most ``seconds``, closes it unless it is this rank's last."""
         rank, group = self._rank, self._group
         started = rank.clock()
         series = [_Series(operation, mode, impossible=self._impossible(operation, mode)) for operation in operations for mode in modes]
         rank.at("connect", self._requested, None, group.size)
         try:
-            with open_group(rank, self._backend, group):
+            with open_group(rank, self._backend, group, last=last):
                 self._connect()
                 self._end = started + seconds
                 arenas = make_arenas(rank, max(sizes, default=8), group.members, group.name)
@@ -185,10 +189,14 @@ class _GroupSweep:
         between = [size for size in sizes if size not in coarse]
         first = [one for one in series if one.operation == "all_reduce"]
         others = [one for one in series if one.operation != "all_reduce"]
-        for some, share in ((first, FIRST_SHARE if others else OTHERS_SHARE), (others, OTHERS_SHARE)):
+        other_operations = len({one.operation for one in others})
+        first_share = QUICK_SHARE * ALL_REDUCE_WEIGHT / (ALL_REDUCE_WEIGHT + other_operations)
+        for some, share in ((first, first_share), (others, QUICK_SHARE)):
             for grid in (coarse, between):
                 for number, one in enumerate(some):
                     self._quickly(one, grid, arenas, started + share * seconds, len(some) - number)
+        for number, one in enumerate((*first, *others)):
+            self._quickly(one, sizes, arenas, self._end, len(series) - number)
         self._refine(series, arenas)
 
     def _refine(self, series: list[_Series], arenas: Arenas) -> None:
@@ -204,7 +212,7 @@ class _GroupSweep:
                     return
                 share = left * weights[number] / sum(weights[number:])
                 if share > (UNTIMED_OPERATIONS + FIRST_SAMPLES) * one.points[size].seconds * one.points[size].operations_per_sample:
-                    self._one(one, size, arenas, share, MOST_SAMPLES)
+                    self._one(one, size, arenas, share, len(one.points[size].samples_seconds) + SAMPLES_A_VISIT)
                     refined += 1
             if not refined:
                 return
@@ -255,7 +263,7 @@ class _GroupSweep:
         graph = None
         call: Callable[[], Any] = rotation
         if series.mode == "graph":
-            graph = self._capture(series, rotation, earlier)
+            graph = self._capture(series, rotation, self._eager.get((series.operation, shape.num_bytes)), earlier)
             if graph is None:
                 return
             call = graph.replay
@@ -277,16 +285,20 @@ class _GroupSweep:
             return
         series.points[shape.num_bytes] = summary
         series.too_slow.discard(shape.num_bytes)
+        if series.mode == "eager":
+            self._eager[series.operation, shape.num_bytes] = summary.seconds
         if group.is_first:
             rank.emit_point(self._header(series), self._point(series.operation, shape.num_bytes, summary))
 
-    def _capture(self, series: _Series, rotation: Rotation, earlier: Summary | None) -> Graph | None:
+    def _capture(self, series: _Series, rotation: Rotation, eager_seconds: float | None, earlier: Summary | None) -> Graph | None:
         """A graph of as many operations as make a good sample; None where that fails (on every rank alike, which they agree on)."""
         if earlier is not None:
             operations = Graph.operations_of(earlier)
         else:
-            seconds, _ = self._join(self._timer.burst(rotation, lead=2, samples=1, calls=2), 0.0)
-            operations = Graph.operations_for(seconds[0], self._timer.shortest_sample_seconds)
+            if eager_seconds is None:
+                taken, _ = self._join(self._timer.burst(rotation, lead=2, samples=1, calls=2), 0.0)
+                eager_seconds = taken[0]
+            operations = Graph.operations_for(eager_seconds, self._timer.shortest_sample_seconds)
         self._timer.wait()
         graph, why = None, ""
         try:
@@ -348,7 +360,10 @@ class _GroupSweep:
         elif series.too_large or series.too_slow:
             missing["points"] = "; ".join(
                 f"{', '.join(size_text(size) for size in sorted(sizes))}: {why}"
-                for sizes, why in ((series.too_large, "does not fit into free memory"), (series.too_slow, "would take too long"))
+                for sizes, why in (
+                    (series.too_large, "does not fit into free memory"),
+                    (series.too_slow, "would take longer than there was time for"),
+                )
                 if sizes
             )
         return Collective(

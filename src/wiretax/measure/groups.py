@@ -41,10 +41,11 @@ def plan_groups(num_ranks: int, world_sizes: Sequence[int], pairs: Sequence[Sequ
 
 
 @contextmanager
-def open_group(rank: Rank, backend: str, group: Group) -> Iterator[None]:
+def open_group(rank: Rank, backend: str, group: Group, *, last: bool = False) -> Iterator[None]:
     """Opens the default process group for the members of ``group``.
 
-    Closes it only when the block ended well: after an error a member may be gone, and closing would wait for it.
+    Closes it only when the block ended well: after an error a member may be gone, and closing would wait for it. A process's
+    ``last`` group is left to the end of the process, since closing can take half a second.
 
     Raises:
         OutOfTimeError: no time is left.
@@ -65,4 +66,5 @@ def open_group(rank: Rank, backend: str, group: Group) -> Iterator[None]:
         device_id=rank.device if backend == "nccl" else None,
     )
     yield
-    dist.destroy_process_group()
+    if not last:
+        dist.destroy_process_group()

@@ -6,7 +6,6 @@ A wire is what the settings asked for only as long as the log agrees; otherwise 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,10 @@ from wiretax.probe.readers.nccl_lines import connection
 
 DEBUG_FILE = "NCCL_DEBUG_FILE"
 
+Channel = tuple[int, int, str]
+"""Source rank, target rank, transport."""
+
+_OF_SEND_AND_RECEIVE = re.compile(r"Channel \d+/1 ")
 # the start of a communicator: what follows belongs to it, since a rank opens one after another
 _START = re.compile(r"ncclCommInit\w*\s+comm\s+\S+\s+rank\s+(?P<rank>\d+)\s+nranks\s+(?P<nranks>\d+).*Init START")
 
@@ -28,25 +31,34 @@ def nccl_debug_environment(folder: Path, rank: int | str) -> dict[str, str]:
     }
 
 
-def read_channels(text: str, *, communicator: int | None = None) -> Counter[tuple[int, int, str]]:
+def read_channels(text: str, *, communicator: int | None = None) -> dict[Channel, int]:
     """How many channels a rank's log names for each (source rank, target rank, transport).
+
+    A channel is counted once, however often its rings and trees connect. Connections of send and receive (``Channel 03/1``) count
+    only where there are no others: collectives do not use them.
 
     Args:
         text: of one rank's debug file.
         communicator: 0 for the first that this rank opened, -1 for the last; all by default.
     """
-    parts: list[Counter[tuple[int, int, str]]] = [Counter()]
+    parts: list[dict[Channel, tuple[set[int], set[int]]]] = [{}]
     for line in text.splitlines():
         if _START.search(line):
-            parts.append(Counter())
+            parts.append({})
         elif "Channel" in line and (found := connection(line)) is not None:
             # "shared" only says that the connections of send and receive share their buffers
-            parts[-1][found.source_rank, found.target_rank, found.name.removesuffix("/Shared")] += 1
+            key = (found.source_rank, found.target_rank, found.name.removesuffix("/Shared"))
+            numbers = parts[-1].setdefault(key, (set(), set()))
+            numbers[1 if _OF_SEND_AND_RECEIVE.search(line) else 0].add(found.channel)
     if len(parts) > 1:
         parts = parts[1:]  # nothing connects before the first start
-    if communicator is None:
-        return sum(parts, start=Counter())
-    return parts[communicator] if -len(parts) <= communicator < len(parts) else Counter()
+    if communicator is not None:
+        parts = [parts[communicator]] if -len(parts) <= communicator < len(parts) else []
+    counts: dict[Channel, int] = {}
+    for part in parts:
+        for key, (collective, other) in part.items():
+            counts[key] = max(counts.get(key, 0), len(collective or other))
+    return counts
 
 
 def read_transports(texts: Sequence[str], gpus: Sequence[int], *, communicator: int | None = None) -> tuple[Transport, ...]:
@@ -54,7 +66,7 @@ def read_transports(texts: Sequence[str], gpus: Sequence[int], *, communicator: 
     return join_channels([read_channels(text, communicator=communicator) for text in texts], gpus)
 
 
-def join_channels(channels_by_rank: Sequence[Mapping[tuple[int, int, str], int]], gpus: Sequence[int]) -> tuple[Transport, ...]:
+def join_channels(channels_by_rank: Sequence[Mapping[Channel, int]], gpus: Sequence[int]) -> tuple[Transport, ...]:
     """What all ranks of a communicator saw, as one list.
 
     A channel that both ends report (network transports do) counts once.
@@ -63,7 +75,7 @@ def join_channels(channels_by_rank: Sequence[Mapping[tuple[int, int, str], int]]
         channels_by_rank: from :func:`read_channels`.
         gpus: NVML index of each rank, to translate NCCL's rank numbers.
     """
-    channels: dict[tuple[int, int, str], int] = {}
+    channels: dict[Channel, int] = {}
     for counted in channels_by_rank:
         for key, count in counted.items():
             channels[key] = max(channels.get(key, 0), count)
