@@ -193,6 +193,7 @@ def profile(workload: str, batch_size: int, launch: int) -> Profile:
         Parameter(
             name=name,
             num_elements=elements,
+            shape=_shape(name, elements, hidden),
             dtype="float32" if element == 4 else "bfloat16",
             num_bytes=elements * element,
             gradient_bytes=elements * element,
@@ -365,6 +366,12 @@ def _parameters(workload: str) -> list[tuple[str, int, int]]:
         found += [(f"{layer}.{name}", elements, layer + 1) for name, elements in sizes.items()]
     last = layers + 1
     return [*found, ("norm.w", hidden, last), ("norm.b", hidden, last), ("head", vocabulary * hidden, last)]
+
+
+def _shape(name: str, elements: int, hidden: int) -> tuple[int, ...]:
+    if ".norm" in name or name.startswith("norm"):
+        return (elements,)
+    return (hidden, elements // hidden) if name.endswith("down") else (elements // hidden, hidden)
 
 
 def _segments(workload: str, batch_size: int) -> list[tuple[str, float, float, list[tuple[str, float]]]]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wiretax.model.profile import FreeStep, PhaseTimes, Profile
-from wiretax.predict.contention import NO_CONTENTION, Contention
-from wiretax.predict.interval import Draws, draw
+from wiretax.predict.contention import Contention
+from wiretax.predict.interval import Draws, centre
 from wiretax.predict.options import Options
 from wiretax.predict.profile_model import Piece, Work, work_of
-from wiretax.predict.timeline import Outcome, Program, simulate
+from wiretax.predict.timeline import Outcome, Program, finish_alone, simulate
 from wiretax.predict.wire_curve import Wire
 
 FIRST_BUCKET_BYTES = 2**20
@@ -136,33 +136,33 @@ def simulate_ddp(
         broadcast=wire.curve("broadcast", world_size).seconds(buffers) if buffers else 0.0,
         accumulation_steps=options.accumulation_steps,
     )
-    outcome = _run(work, plan, draws, contention)
+    outcome = simulate(_program(work, plan, draws), draws.rates(contention))
     unexplained = work.unexplained_seconds if free is None else _unexplained(work, free)
     finish = outcome.finish + unexplained * draws.device
-    return Outcome(finish, outcome.marks, outcome.compute_busy, outcome.exposed_wire), notes
+    return Outcome(finish, outcome.marks, outcome.exposed_wire), notes
 
 
-def _run(work: Work, plan: _Plan, draws: Draws, contention: Contention) -> Outcome:
+def _program(work: Work, plan: _Plan, draws: Draws) -> Program:
     program = Program(draws.count)
     device, host = draws.device, draws.host
     for _ in range(plan.accumulation_steps - 1):
         for piece in (*work.forward, *reversed(work.backward)):
             program.kernels(piece.device * device, host_seconds=piece.host, host=host)
         program.compute(_accumulation(work.profile) * device)
-    buffers = (program.wire(plan.broadcast * draws.wire),) if plan.broadcast else ()
+    buffers = program.wire(plan.broadcast * draws.wire) if plan.broadcast else None
     task = program.compute(plan.forward.device * device, host=plan.forward.host * host, after=buffers)
     for piece in work.forward:
         task = program.kernels(piece.device * device, host_seconds=piece.host, host=host)
     program.mark("forward", task)
     arrived = {index: (on_device, on_host) for index, on_device, on_host in work.ready}
     done_device = done_host = 0.0
-    last: tuple[int, ...] = ()
+    last: int | None = None
     for bucket, own, seconds in zip(plan.buckets, plan.per_bucket, plan.reductions, strict=True):
         # Buckets are reduced in their order: one that is full early waits for those before it.
         at_device = max(done_device, *(arrived[index][0] for index in bucket.parameters))
         at_host = max(done_host, *(arrived[index][1] for index in bucket.parameters))
         task = program.kernels((at_device - done_device + own.device) * device, host_seconds=at_host - done_host + own.host, host=host)
-        last = (program.wire(seconds * draws.wire, after=(task,)),)
+        last = program.wire(seconds * draws.wire, after=task)
         done_device, done_host = at_device, at_host
     program.kernels(
         max(work.backward_seconds - done_device, 0.0) * device,
@@ -171,7 +171,7 @@ def _run(work: Work, plan: _Plan, draws: Draws, contention: Contention) -> Outco
     )
     program.mark("backward", program.compute(0.0, after=last))
     program.compute(work.optimizer.device * device, host=work.optimizer.host * host)
-    return simulate(program, draws.rates(contention))
+    return program
 
 
 def _own_cost(work: Work, free: FreeStep | None, num_buckets: int) -> tuple[Piece, list[Piece]]:
@@ -206,8 +206,7 @@ def _unexplained(work: Work, free: FreeStep) -> float:
         broadcast=0.0,
         accumulation_steps=1,
     )
-    still = draw(device_sigma=0.0, host_sigma=0.0, wire_sigma=0.0, count=0)
-    return free.times.step.seconds - float(_run(own, plan, still, NO_CONTENTION).finish[0])
+    return free.times.step.seconds - float(finish_alone(_program(own, plan, centre()))[0])
 
 
 def _messages(profile: Profile, bucket: Bucket, options: Options) -> list[float]:

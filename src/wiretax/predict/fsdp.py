@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from wiretax.model.profile import FreeStep, GroupTimes, Profile
-from wiretax.predict.contention import NO_CONTENTION, Contention
-from wiretax.predict.interval import Draws, draw
+from wiretax.predict.contention import Contention
+from wiretax.predict.interval import Draws, centre
 from wiretax.predict.options import Options
 from wiretax.predict.profile_model import Piece, Work, work_of
-from wiretax.predict.timeline import Outcome, Program, simulate
+from wiretax.predict.timeline import Outcome, Program, finish_alone, simulate
 from wiretax.predict.wire_curve import Wire
 
 UNPROFILED_HOST_SECONDS = 1.2e-3
@@ -100,7 +100,7 @@ def simulate_fsdp(
         optimizer=optimizer,
         buffers=options.reduce_scatter_buffers,
     )
-    outcome = _run(plan, draws, contention)
+    outcome = simulate(_program(plan, draws), draws.rates(contention))
     unexplained = work.unexplained_seconds if free is None else _unexplained(work, free, strategy)
     finish = outcome.finish + unexplained * draws.device
     if options.accumulation_steps > 1:
@@ -224,17 +224,16 @@ def _unexplained(work: Work, free: FreeStep, strategy: str) -> float:
         optimizer=optimizer,
         buffers=1,
     )
-    still = draw(device_sigma=0.0, host_sigma=0.0, wire_sigma=0.0, count=0)
-    return free.times.step.seconds - float(_run(plan, still, NO_CONTENTION).finish[0])
+    return free.times.step.seconds - float(finish_alone(_program(plan, centre()))[0])
 
 
-def _run(plan: _Plan, draws: Draws, contention: Contention) -> Outcome:
+def _program(plan: _Plan, draws: Draws) -> Program:
     program = Program(draws.count)
     _forward(program, plan, draws)
     last = _backward(program, plan, draws)
-    program.mark("backward", program.compute(0.0, after=(last,)))
+    program.mark("backward", program.compute(0.0, after=last))
     program.compute(plan.optimizer.device * draws.device, host=plan.optimizer.host * draws.host)
-    return simulate(program, draws.rates(contention))
+    return program
 
 
 def _forward(program: Program, plan: _Plan, draws: Draws) -> None:
@@ -243,10 +242,10 @@ def _forward(program: Program, plan: _Plan, draws: Draws) -> None:
     copied: list[int] = []
     for index, group in enumerate(plan.groups):
         # Copy-out k frees the buffer that all-gather k + 2 fills.
-        free_buffer = (copied[index - 2],) if index >= 2 else ()
+        free_buffer = copied[index - 2] if index >= 2 else None
         issue = group.forward.host * _GATHER_ISSUED + plan.gather_host
         gather = program.wire(plan.gather[index] * wire, host=issue * host, after=free_buffer)
-        copied.append(program.compute(group.copy_out * device, host=0.0, after=(gather,)))
+        copied.append(program.compute(group.copy_out * device, host=0.0, after=gather))
         kernels = (group.forward.device - group.copy_out) * (1 - group.head)
         issuing = group.forward.host * (1 - _GATHER_ISSUED) * (1 - group.head)
         program.kernels(kernels * device, host_seconds=issuing, host=host)
@@ -264,7 +263,7 @@ def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
 
     def prefetch(index: int) -> None:
         if plan.gather_again and index > 0:
-            gathers[index] = program.wire(plan.gather[index] * wire, host=plan.gather_host * host, after=tuple(copied[-1:]))
+            gathers[index] = program.wire(plan.gather[index] * wire, host=plan.gather_host * host, after=copied[-1] if copied else None)
 
     copied: list[int] = []
     reduced: list[int] = []
@@ -276,7 +275,7 @@ def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
     for index in blocks:
         group = plan.groups[index]
         if index in gathers:
-            copied.append(program.compute(group.copy_out * device, host=group.backward.host * 0.1 * host, after=(gathers[index],)))
+            copied.append(program.compute(group.copy_out * device, host=group.backward.host * 0.1 * host, after=gathers[index]))
         prefetch(index - 1)
         kernels = group.backward.device - group.copy_out - group.copy_in
         program.kernels(kernels * device, host_seconds=group.backward.host * 0.7, host=host)
@@ -286,6 +285,6 @@ def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
 
 
 def _reduce(program: Program, plan: _Plan, index: int, host_seconds: float, reduced: Sequence[int], draws: Draws) -> int:
-    free_buffer = (reduced[-plan.buffers],) if len(reduced) >= plan.buffers else ()
+    free_buffer = reduced[-plan.buffers] if len(reduced) >= plan.buffers else None
     copied = program.compute(plan.groups[index].copy_in * draws.device, host=host_seconds * draws.host, after=free_buffer)
-    return program.wire(plan.reduce[index] * draws.wire, host=plan.reduce_host * draws.host, after=(copied,))
+    return program.wire(plan.reduce[index] * draws.wire, host=plan.reduce_host * draws.host, after=copied)

@@ -74,6 +74,11 @@ def draw(*, device_sigma: float, host_sigma: float, wire_sigma: float, seed: int
     return Draws(factors[0], factors[1], factors[2], place[0], place[1])
 
 
+def centre() -> Draws:
+    """One draw in which nothing is disturbed."""
+    return draw(device_sigma=0.0, host_sigma=0.0, wire_sigma=0.0, count=0)
+
+
 def interval(seconds: Array) -> Interval:
     """The middle 90 % of the draws, with the undisturbed centre as what to expect."""
     import numpy as np

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from wiretax.errors import UsageError
 from wiretax.model.measurement import Compute
 from wiretax.model.profile import FreeStep, PhaseTimes, Profile, Segment
-from wiretax.predict.timeline import Program, simulate
+from wiretax.predict.timeline import Program, finish_alone
 from wiretax.predict.wire_curve import robust_sigma
 
 DEVICE_SIGMA = 0.02
@@ -166,7 +166,7 @@ def _bare(forward: Sequence[Piece], backward: Sequence[Piece], optimizer: Piece)
     for piece in (*forward, *reversed(backward)):
         program.kernels(piece.device, host_seconds=piece.host)
     program.compute(optimizer.device, host=optimizer.host)
-    return float(simulate(program).finish[0])
+    return float(finish_alone(program)[0])
 
 
 def _ready(profile: Profile, device_total: float, host_total: float) -> tuple[tuple[tuple[int, float, float], ...], list[str]]:

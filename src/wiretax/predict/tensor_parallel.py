@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wiretax.model.profile import CommunicationCall, FreeStep
-from wiretax.predict.contention import NO_CONTENTION, Contention
-from wiretax.predict.interval import Draws, draw
+from wiretax.predict.contention import Contention
+from wiretax.predict.interval import Draws, centre
 from wiretax.predict.options import Options
 from wiretax.predict.profile_model import Piece, Work, work_of
-from wiretax.predict.timeline import Outcome, Program, simulate
+from wiretax.predict.timeline import Outcome, Program, finish_alone, simulate
 from wiretax.predict.wire_curve import Wire
 
 UNPROFILED_HOST_SECONDS = 1.0e-3
@@ -67,13 +67,14 @@ def simulate_tensor_parallel(
 
     timed = [[(one.compute, seconds(one)) for one in stretches] for stretches in (forward, backward)]
     launch = curves["all_reduce"].launch_seconds
-    outcome = _run(timed[0], timed[1], optimizer, launch, gradients, options.accumulation_steps, draws, contention)
+    program = _program(timed[0], timed[1], optimizer, launch, gradients, options.accumulation_steps, draws)
+    outcome = simulate(program, draws.rates(contention))
     unexplained = work.unexplained_seconds if free is None else _unexplained(work, free)
     finish = outcome.finish + unexplained * draws.device
-    return Outcome(finish, outcome.marks, outcome.compute_busy, outcome.exposed_wire), notes
+    return Outcome(finish, outcome.marks, outcome.exposed_wire), notes
 
 
-def _run(
+def _program(
     forward: Sequence[tuple[Piece, float]],
     backward: Sequence[tuple[Piece, float]],
     optimizer: Piece,
@@ -81,22 +82,21 @@ def _run(
     gradients: float,
     accumulation: int,
     draws: Draws,
-    contention: Contention,
-) -> Outcome:
+) -> Program:
     program = Program(draws.count)
-    after: tuple[int, ...] = ()
-    reduced: tuple[int, ...] = ()
+    after: int | None = None
+    reduced: int | None = None
     for micro_step in range(accumulation):
         last = micro_step == accumulation - 1
         for name, stretches in (("forward", forward), ("backward", backward)):
             for piece, seconds in stretches:
                 task = program.kernels(piece.device * draws.device, host_seconds=piece.host, host=draws.host, after=after)
-                after = (program.wire(seconds * draws.wire, host=launch * draws.host, after=(task,)),) if seconds else ()
+                after = program.wire(seconds * draws.wire, host=launch * draws.host, after=task) if seconds else None
                 if gradients and last and name == "backward":
-                    reduced = (program.wire(gradients * draws.wire, after=(task,)),)
+                    reduced = program.wire(gradients * draws.wire, after=task)
             program.mark(name, program.compute(0.0, after=after))
     program.compute(optimizer.device * draws.device, host=optimizer.host * draws.host, after=reduced)
-    return simulate(program, draws.rates(contention))
+    return program
 
 
 def _stretches(work: Work, free: FreeStep | None, world_size: int) -> tuple[list[_Stretch], list[_Stretch], Piece, list[str]]:
@@ -161,6 +161,5 @@ def _output_bytes(work: Work) -> float:
 def _unexplained(work: Work, free: FreeStep) -> float:
     own = work if work.device_factor == 1 else work_of(work.profile)
     forward, backward, optimizer, _ = _stretches(own, free, free.world_size)
-    still = draw(device_sigma=0.0, host_sigma=0.0, wire_sigma=0.0, count=0)
     timed = [[(one.compute, 0.0) for one in stretches] for stretches in (forward, backward)]
-    return free.times.step.seconds - float(_run(timed[0], timed[1], optimizer, 0.0, 0.0, 1, still, NO_CONTENTION).finish[0])
+    return free.times.step.seconds - float(finish_alone(_program(timed[0], timed[1], optimizer, 0.0, 0.0, 1, centre()))[0])
