@@ -9,12 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from wiretax.probe.readers import (
+    flight_recorder,
+    nccl_ras,
+    nccl_tests,
+    nccl_topology,
+    nvbandwidth,
+    p2p_bandwidth,
+    peer_check,
+    torch_log,
+)
 from wiretax.probe.readers.piece import Piece, Problem, Text
 
 Reader = Callable[[Text], tuple[Piece, ...]]
 
 READERS: tuple[Reader, ...] = (
     # One reader a line, import above. The order does not matter: every reader sees every text.
+    flight_recorder.read,
+    nccl_ras.read,
+    nccl_tests.read,
+    nccl_topology.read,
+    nvbandwidth.read,
+    p2p_bandwidth.read,
+    peer_check.read,
+    torch_log.read,
 )
 
 __all__ = ["READERS", "Piece", "Problem", "Reader", "Text"]

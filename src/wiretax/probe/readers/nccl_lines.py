@@ -13,7 +13,8 @@ LEVEL = re.compile(rb"[NR]CCL (?:INFO|WARN|TRACE|CALL|ABORT|ERROR)\b ?")
 """What makes a line one of NCCL's."""
 
 VERSION_LINE = re.compile(
-    rb"\s{0,40}(?:> ?){0,8}(?:[NR]CCL version ?:? ?\d|HIP version {1,8}: \d|ROCm version {1,8}: \d|Librccl path {1,8}: \S|Hostname {5}: \S)"
+    rb"\s{0,40}(?:> ?){0,8}(?:[NR]CCL version ?:? ?\d(?!.{0,80} compiled with)|HIP version {1,8}: \d|ROCm version {1,8}: \d"
+    rb"|Librccl path {1,8}: \S|Hostname {5}: \S)"
 )
 """Lines of the version banner, which carry no prefix."""
 

@@ -307,7 +307,7 @@ def _transports(source: str, links: list[_Link], numbering: str) -> Iterator[Obs
             values["host"] = host
         values["lines"] = entry.count
         values["text"] = _clean(entry.text).strip()[:300]
-        known = {key: value for key, value in values.items() if value is not None}
+        known: Values = {key: value for key, value in values.items() if value is not None}
         yield Observation(source=source, line=entry.line, kind="nccl.transport", values=known)
     for (host, name), (entry, pairs, lines) in list(totals.items())[:_MAX_A_KIND]:
         total_values: Values = {
