@@ -166,6 +166,9 @@ class PcieUnderLoad:
 class Overlap:
     """A matrix product beside an all-reduce: how much each slows the other (factors >= 1 are slow-downs)."""
 
+    kernel: Literal["matmul", "layer"] = "matmul"
+    """What ran beside it, and what ``matmul_*`` is the time of: one large product, or forward and backward of one transformer layer
+    (as ``Compute.layer_seconds``), whose many kernels feel the collective the way a training step does."""
     gpu: int | None
     rank: int
     wire: str
