@@ -21,117 +21,218 @@ if TYPE_CHECKING:
     import torch
 
 MATMUL_SIZE = 8192
-MATMUL_SIZE_CPU = 1024
+MATMUL_SIZE_CPU = 512
 COPY_BYTES = 1 << 30
 COPY_BYTES_CPU = 64 << 20
 PCIE_BYTES = 32 << 20
 CLOSING_SECONDS = 0.1
-TOGETHER_SHARE = 0.3
-_ALONE = "measured on each GPU alone only"
+ALONE_SHARE, TOGETHER_SHARE = 0.55, 0.2
+"""Of the time; the rest is for the transformer's parts."""
+_ALONE_ONLY = "measured for each GPU alone only"
 
 
 def compute(rank: Rank, *, seconds: float | None = None) -> None:
     """Measures every rank alone in turn, then all together; every rank of the stage calls this and keeps its own results.
 
     On a GPU: bf16 (fp16 where the GPU has no bf16) matrix product of size 8192 on random data, since one of zeros runs 13 % faster;
-    a device copy counted as bytes read plus written; the state of GPU and PCIe link under these loads; one transformer block and one
-    output head. On a CPU rank: a float32 product and a copy.
+    a device copy counted as bytes read plus written; the state of GPU and PCIe link under these loads; then, on all GPUs at the same
+    time, one transformer block and one output head. On a CPU rank: a float32 product and a copy.
 
     Args:
         rank: this rank.
         seconds: for everything; until the deadline by default.
 
     Raises:
-        OutOfTimeError: the deadline passed.
+        OutOfTimeError: the deadline passed; what had been measured is kept.
     """
     end = min(rank.deadline, rank.clock() + seconds if seconds is not None else rank.deadline) - CLOSING_SECONDS
     meter = meter_of(rank)
-    rank.at("loading of libraries")
-    _load_libraries(rank)
-    rank.exchange("compute/loaded", True)
+    _load_library(rank)
     left = max(rank.agree("compute/seconds", end - rank.clock()), 0.0)
-    together_seconds = TOGETHER_SHARE * left if rank.world_size > 1 else 0.0
-    for turn in range(rank.world_size):
-        if turn == rank.rank:
-            meter.start()
-            rank.emit(_measure(rank, meter, (left - together_seconds) / rank.world_size, together=False))
-        rank.exchange("compute/turn", True)
-    if rank.world_size > 1:
-        meter.start()
-        rank.emit(_measure(rank, meter, together_seconds, together=True))
-        rank.exchange("compute/together", True)
+    alone = _Measurement(rank, meter, together=False)
+    try:
+        for turn in range(rank.world_size):
+            if turn == rank.rank:
+                meter.start()
+                alone.products_and_copies(ALONE_SHARE * left / rank.world_size)
+            rank.exchange("compute/turn", True)
+        if rank.world_size > 1:
+            _all_together(rank, meter, TOGETHER_SHARE * left)
+        if rank.is_cuda:
+            alone.transformer(max(rank.agree("compute/transformer", end - rank.clock()), 0.0))
+    finally:
+        rank.emit(alone.result())
 
 
-def _load_libraries(rank: Rank) -> None:
-    """Runs everything once, on all ranks at the same time: on a cold disk the first product or attention takes seconds to load."""
+def _load_library(rank: Rank) -> None:
+    """Runs a little product once, on all ranks at the same time: on a cold disk the libraries take seconds to load."""
     import torch
 
-    if not rank.is_cuda:
-        return
-    missing: dict[str, str] = {}  # what does not fit is said when it is measured
-    dtype = dtype_of(rank.device)
-    square = torch.randn(512, 512, device=rank.device, dtype=dtype)
-    torch.mm(square, square)
-    torch.neg(square, out=square)
-    for make in (block_step, head_step):
-        _or_too_large(partial(_once, make, rank.device, dtype), "", missing)
-    timer_for(rank).wait()
-    torch.cuda.empty_cache()
+    rank.at("loading of libraries")
+    if rank.is_cuda:
+        square = torch.randn(512, 512, device=rank.device, dtype=dtype_of(rank.device))
+        torch.neg(torch.mm(square, square), out=square)
+        timer_for(rank).wait()
+    rank.exchange("compute/loaded", True)
 
 
-def _once(make: Callable[[torch.device, torch.dtype], Callable[[], None]], device: torch.device, dtype: torch.dtype) -> None:
-    make(device, dtype)()
+def _all_together(rank: Rank, meter: HostLoadMeter, seconds: float) -> None:
+    """The same products and copies by all ranks at once."""
+    measurement = _Measurement(rank, meter, together=True)
+    try:
+        meter.start()
+        measurement.products_and_copies(seconds)
+    finally:
+        rank.emit(measurement.result())
+    rank.exchange("compute/together", True)
 
 
-def _measure(rank: Rank, meter: HostLoadMeter, seconds: float, *, together: bool) -> Compute:
-    """One rank's figures within ``seconds``."""
-    missing: dict[str, str] = {}
-    rank.at("matmul together" if together else "matmul")
-    size, dtype, matmul, load = _matmul(rank, seconds * (0.6 if together else 0.4), missing, together=together)
-    rank.at("memory copy together" if together else "memory copy")
-    memory, num_bytes = _memory(rank, seconds * (0.3 if together else 0.15), missing, together=together)
-    pcie = None
-    layer = head = None
-    if not rank.is_cuda:
-        missing |= dict.fromkeys(("pcie", "layer_seconds", "head_seconds"), "a CPU rank has no GPU")
-    elif together:
-        missing |= dict.fromkeys(("pcie", "layer_seconds", "head_seconds"), _ALONE)
-    else:
-        rank.at("pcie copy")
-        pcie = _pcie(rank, seconds * 0.1, missing)
-        rank.at("transformer block")
-        layer = _step(rank, block_step, dtype_of(rank.device), seconds * 0.17, "layer_seconds", missing)
-        rank.at("output head")
-        head = _step(rank, head_step, dtype_of(rank.device), seconds * 0.17, "head_seconds", missing)
-    readings = {
-        "clocks_mhz": load.clock_mhz,
-        "throttle_reasons": load.throttle_reasons,
-        "power_watts": load.power_watts,
-        "temperature_celsius": load.temperature_celsius,
-    }
-    sources = dict(zip(readings, ("sm_clock_mhz", "throttle_reasons", "power_watts", "temperature_celsius"), strict=True))
-    missing |= {name: load.why(sources[name]) for name, value in readings.items() if value is None}
-    return Compute(
-        gpu=rank.gpu,
-        rank=rank.rank,
-        together=together,
-        dtype=dtype,
-        matmul_size=size,
-        matmul_flops_per_second=2 * size**3 / matmul.seconds if matmul and size else None,
-        matmul_samples_seconds=matmul.samples_seconds if matmul else (),
-        memory_bytes_per_second=2 * num_bytes / memory.seconds if memory else None,
-        memory_samples_seconds=memory.samples_seconds if memory else (),
-        clocks_mhz=load.clock_mhz,
-        throttle_reasons=load.throttle_reasons,
-        power_watts=load.power_watts,
-        temperature_celsius=load.temperature_celsius,
-        pcie=pcie,
-        layer_seconds=layer,
-        head_seconds=head,
-        unstable=bool((matmul and matmul.unstable) or (memory and memory.unstable)),
-        host_load=meter.read(),
-        missing=missing,
-    )
+class _Measurement:
+    """What one rank has found out so far: whatever ends it, :meth:`result` gives that, and a reason for the rest."""
+
+    def __init__(self, rank: Rank, meter: HostLoadMeter, *, together: bool) -> None:
+        self._rank, self._meter, self._together = rank, meter, together
+        self._load = UnderLoad(rank.gpu)
+        self._found: dict[str, Any] = {}
+        self._unstable = False
+        no_gpu = {} if rank.is_cuda else dict.fromkeys(("pcie", "layer_seconds", "head_seconds"), "a CPU rank has no GPU")
+        self._missing: dict[str, str] = dict.fromkeys(_NULLABLE, "the time was spent before it was measured")
+        self._missing |= dict.fromkeys(("pcie", "layer_seconds", "head_seconds"), _ALONE_ONLY) if together else {}
+        self._missing |= no_gpu
+
+    def products_and_copies(self, seconds: float) -> None:
+        """The matrix product with the GPU's state, the memory, and (alone) the PCIe link."""
+        together = " together" if self._together else ""
+        self._rank.at(f"matmul{together}")
+        self._matmul(seconds * 0.6)
+        self._rank.at(f"memory copy{together}")
+        self._memory(seconds * 0.25)
+        self._forget_memory()
+        if self._rank.is_cuda and not self._together:
+            self._rank.at("pcie copy")
+            self._pcie(seconds * 0.1)
+
+    def transformer(self, seconds: float) -> None:
+        """One block and one output head, forward and backward."""
+        for name, make, field in (("transformer block", block_step, "layer_seconds"), ("output head", head_step, "head_seconds")):
+            self._rank.at(name)
+            if (summary := self._or_too_large(partial(self._step, make, 0.45 * seconds), field)) is not None:
+                self._keep(field, summary.seconds)
+            self._forget_memory()
+
+    def result(self) -> Compute:
+        """The record as it stands."""
+        for name, field, value in (
+            ("clocks_mhz", "sm_clock_mhz", self._load.clock_mhz),
+            ("throttle_reasons", "throttle_reasons", self._load.throttle_reasons),
+            ("power_watts", "power_watts", self._load.power_watts),
+            ("temperature_celsius", "temperature_celsius", self._load.temperature_celsius),
+        ):
+            if value is not None:
+                self._keep(name, value)
+            else:
+                self._missing[name] = self._load.why(field)
+        return Compute(
+            gpu=self._rank.gpu,
+            rank=self._rank.rank,
+            together=self._together,
+            dtype=str(dtype_of(self._rank.device)).removeprefix("torch."),
+            unstable=self._unstable,
+            host_load=self._meter.read(),
+            missing=dict(self._missing),
+            **self._found,
+        )
+
+    def _keep(self, field: str, value: Any) -> None:
+        self._found[field] = value
+        self._missing.pop(field, None)
+
+    def _matmul(self, seconds: float) -> None:
+        import torch
+
+        rank = self._rank
+        size, operands = operands_for(rank.device, MATMUL_SIZE if rank.is_cuda else MATMUL_SIZE_CPU)
+        if self._together:
+            rank.exchange("compute/matmul", size)
+        if not operands:
+            why = f"not even a product of size {size} fits into free memory"
+            self._missing |= dict.fromkeys(("matmul_flops_per_second", "matmul_size"), why)
+            return
+        left, right, out = operands
+        with self._load:
+            summary = measure(rank, lambda: torch.mm(left, right, out=out), seconds=seconds, fill=True)
+        self._keep("matmul_size", size)
+        self._keep("matmul_flops_per_second", 2 * size**3 / summary.seconds)
+        self._found["matmul_samples_seconds"] = summary.samples_seconds
+        self._unstable |= summary.unstable
+
+    def _memory(self, seconds: float) -> None:
+        """A copy from memory to memory, by the better of the driver's copy and a kernel's on GPUs."""
+        import torch
+
+        rank, field = self._rank, "memory_bytes_per_second"
+        num_bytes = min(COPY_BYTES if rank.is_cuda else COPY_BYTES_CPU, int(free_bytes(rank.device) * 0.2)) // 4 * 4
+        made = self._or_too_large(lambda: [torch.rand(num_bytes // 4, device=rank.device) for _ in range(2)], field)
+        if self._together:
+            rank.exchange("compute/memory", made is not None)
+        if made is None:
+            return
+        if num_bytes < 2 * cache_bytes(rank.device):
+            self._missing[field] = "the free memory is smaller than the cache, which would be measured instead"
+            return
+        source, target = made
+        ways: list[Callable[[], Any]] = [lambda: target.copy_(source)]
+        if rank.is_cuda:
+            ways.append(lambda: torch.neg(source, out=target))
+        summaries = [measure(rank, way, seconds=seconds / len(ways), fill=self._together) for way in ways]
+        best = min(summaries, key=lambda summary: summary.seconds)
+        self._keep(field, 2 * num_bytes / best.seconds)
+        self._found["memory_samples_seconds"] = best.samples_seconds
+        self._unstable |= best.unstable
+
+    def _pcie(self, seconds: float) -> None:
+        """The state of the link while pinned memory is copied over it; idle links go to sleep and say nothing."""
+        import torch
+
+        try:
+            host = torch.empty(PCIE_BYTES, dtype=torch.uint8, pin_memory=True)
+            on_gpu = torch.empty(PCIE_BYTES, dtype=torch.uint8, device=self._rank.device)
+        except RuntimeError as error:
+            self._missing["pcie"] = f"no memory for a copy over the link: {str(error).splitlines()[0]}"
+            return
+        with UnderLoad(self._rank.gpu) as load:
+            measure(self._rank, lambda: on_gpu.copy_(host, non_blocking=True), seconds=seconds, fill=True)
+        self._keep("pcie", load.pcie)
+
+    def _step(self, make: Callable[[torch.device, torch.dtype], Callable[[], None]], seconds: float) -> Summary:
+        return measure(self._rank, make(self._rank.device, dtype_of(self._rank.device)), seconds=seconds)
+
+    def _or_too_large(self, make: Callable[[], Any], field: str) -> Any:
+        """What ``make`` returns, or None and a reason where memory does not allow it."""
+        import torch
+
+        try:
+            return make()
+        except (torch.OutOfMemoryError, MemoryError):
+            self._missing[field] = "does not fit into the memory that is free"
+        return None
+
+    def _forget_memory(self) -> None:
+        """Gives the allocator's memory back to whoever else needs it."""
+        import torch
+
+        if self._rank.is_cuda:
+            torch.cuda.empty_cache()
+
+
+_NULLABLE = (
+    "matmul_size",
+    "matmul_flops_per_second",
+    "memory_bytes_per_second",
+    "pcie",
+    "layer_seconds",
+    "head_seconds",
+)
 
 
 def dtype_of(device: torch.device) -> torch.dtype:
@@ -142,34 +243,6 @@ def dtype_of(device: torch.device) -> torch.dtype:
         return torch.float32
     # compute capability 8.0 (Ampere) is the first with bf16 tensor cores; torch emulates it below, slowly
     return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
-
-
-def _or_too_large(make: Callable[[], Any], field: str, missing: dict[str, str]) -> Any:
-    """What ``make`` returns, or None and a reason where memory does not allow it."""
-    import torch
-
-    try:
-        return make()
-    except (torch.OutOfMemoryError, MemoryError):
-        missing[field] = "does not fit into the memory that is free"
-    return None
-
-
-def _matmul(rank: Rank, seconds: float, missing: dict[str, str], *, together: bool) -> tuple[int | None, str, Summary | None, UnderLoad]:
-    """The product, and the GPU's state during it."""
-    import torch
-
-    name = str(dtype_of(rank.device)).removeprefix("torch.")
-    load = UnderLoad(rank.gpu)
-    size, operands = operands_for(rank.device, MATMUL_SIZE if rank.is_cuda else MATMUL_SIZE_CPU)
-    if together:
-        rank.exchange("compute/matmul", size)
-    if not operands:
-        missing |= dict.fromkeys(("matmul_flops_per_second", "matmul_size"), f"not even a product of size {size} fits into free memory")
-        return None, name, None, load
-    left, right, out = operands
-    with load:
-        return size, name, measure(rank, lambda: torch.mm(left, right, out=out), seconds=seconds, fill=True), load
 
 
 def operands_for(device: torch.device, size: int) -> tuple[int, list[torch.Tensor]]:
@@ -184,56 +257,3 @@ def operands_for(device: torch.device, size: int) -> tuple[int, list[torch.Tenso
             if size <= 512:
                 return size, []
             size //= 2
-
-
-def _memory(rank: Rank, seconds: float, missing: dict[str, str], *, together: bool) -> tuple[Summary | None, int]:
-    """A copy from memory to memory, by the better of the driver's copy and a kernel's on GPUs."""
-    import torch
-
-    wanted = COPY_BYTES if rank.is_cuda else COPY_BYTES_CPU
-    num_bytes = min(wanted, int(free_bytes(rank.device) * 0.2)) // 4 * 4
-    made = _or_too_large(lambda: [torch.rand(num_bytes // 4, device=rank.device) for _ in range(2)], "memory_bytes_per_second", missing)
-    if together:
-        rank.exchange("compute/memory", made is not None)
-    if made is None:
-        return None, num_bytes
-    if num_bytes < 2 * cache_bytes(rank.device):
-        missing["memory_bytes_per_second"] = "the free memory is smaller than the cache, which would be measured instead"
-        return None, num_bytes
-    source, target = made
-    if not rank.is_cuda:
-        return measure(rank, lambda: target.copy_(source), seconds=seconds, fill=together), num_bytes
-    by_driver = measure(rank, lambda: target.copy_(source), seconds=seconds / 2, fill=together)
-    by_kernel = measure(rank, lambda: torch.neg(source, out=target), seconds=seconds / 2, fill=together)
-    return min(by_driver, by_kernel, key=lambda summary: summary.seconds), num_bytes
-
-
-def _pcie(rank: Rank, seconds: float, missing: dict[str, str]) -> Any:
-    """The state of the link while pinned memory is copied over it; idle links go to sleep and say nothing."""
-    import torch
-
-    try:
-        host = torch.empty(PCIE_BYTES, dtype=torch.uint8, pin_memory=True)
-        on_gpu = torch.empty(PCIE_BYTES, dtype=torch.uint8, device=rank.device)
-    except RuntimeError as error:
-        missing["pcie"] = f"no memory for a copy over the link: {str(error).splitlines()[0]}"
-        return None
-    with UnderLoad(rank.gpu) as load:
-        measure(rank, lambda: on_gpu.copy_(host, non_blocking=True), seconds=seconds, fill=True)
-    return load.pcie
-
-
-def _step(
-    rank: Rank,
-    make: Callable[[torch.device, torch.dtype], Callable[[], None]],
-    dtype: torch.dtype,
-    seconds: float,
-    field: str,
-    missing: dict[str, str],
-) -> float | None:
-    """Seconds of one forward and backward."""
-    import torch
-
-    summary = _or_too_large(lambda: measure(rank, make(rank.device, dtype), seconds=seconds), field, missing)
-    torch.cuda.empty_cache()
-    return summary.seconds if summary is not None else None
