@@ -1,4 +1,8 @@
-"""A matrix product beside an all-reduce: how much each slows the other down, which decides what overlapping hides."""
+"""Compute beside an all-reduce: how much each slows the other down, which decides what overlapping hides.
+
+Two kinds of compute: one large matrix product, and forward and backward of one transformer layer, whose many kernels feel the
+collective the way a training step does.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Literal
 
-from wiretax.measure.compute import MATMUL_SIZE, operands_for
+from wiretax.measure.compute import MATMUL_SIZE, dtype_of, operands_for
 from wiretax.measure.groups import Group, open_group
 from wiretax.measure.rank import OutOfTimeError, Rank
-from wiretax.measure.timing import Sampler, timer_for
+from wiretax.measure.timing import Sampler, Timer, timer_for
+from wiretax.measure.transformer import block_step
 from wiretax.model.measurement import Incident, Overlap
 
 BESIDE_SECONDS = 0.4
+SHARE = 0.15
+"""Of the time for each of the five measurements: the all-reduce, and each kind of compute alone and beside it."""
 FEWEST = 8
 MOST = 400
 
@@ -40,15 +47,13 @@ def overlap(
         RuntimeError: the backend failed; an incident has been kept.
     """
     if not rank.is_cuda or rank.world_size < 2:
-        if rank.rank == 0:
-            why = "needs a GPU" if not rank.is_cuda else "needs at least two ranks"
-            rank.emit(Incident(kind="skipped", stage="overlap", operation="overlap", wire=wire, detail=why))
+        _skipped(rank, wire, "needs a GPU" if not rank.is_cuda else "needs at least two ranks")
         return
     members = tuple(range(rank.world_size))
     left = rank.seconds_left if seconds is None else min(seconds, rank.seconds_left)
     rank.at("connect", wire, None, rank.world_size)
     try:
-        with open_group(rank, backend, Group(members=members, index=rank.rank, name="overlap")):
+        with open_group(rank, backend, Group(members=members, index=rank.rank, name="overlap"), last=True):
             _measure(rank, wire, num_bytes, left)
     except OutOfTimeError:
         raise
@@ -61,55 +66,86 @@ def _measure(rank: Rank, wire: str, num_bytes: int, seconds: float) -> None:
     import torch
     import torch.distributed as dist
 
-    size, matrices = operands_for(rank.device, MATMUL_SIZE)
-    room = int(torch.cuda.mem_get_info(rank.device)[0] * 0.3)
-    elements = min(rank.exchange("overlap/room", min(num_bytes, room))) // 4
-    if not all(rank.exchange("overlap/fits", bool(matrices) and elements > 0)):
-        if rank.rank == 0:
-            rank.emit(Incident(kind="skipped", stage="overlap", operation="overlap", wire=wire, detail=f"a product of {size} does not fit"))
-        return
-    left, right, out = matrices
-    message = torch.zeros(elements, device=rank.device)  # its sum stays what it is, however often it is taken
-
-    def matmul() -> Any:
-        return torch.mm(left, right, out=out)
+    elements = min(rank.exchange("overlap/room", min(num_bytes, int(torch.cuda.mem_get_info(rank.device)[0] * 0.2)))) // 4
+    message = torch.zeros(max(elements, 1), device=rank.device)  # its sum stays what it is, however often it is taken
 
     def all_reduce() -> None:
         dist.all_reduce(message)
 
-    rank.at("matmul beside nothing", wire, None, rank.world_size)
     timer = timer_for(rank)
-    matmul_alone = _alone(rank, timer, matmul, 0.2 * seconds)
     rank.at("all_reduce", wire, 4 * elements, rank.world_size)
-    reduce_alone = _alone(rank, timer, all_reduce, 0.2 * seconds)
-    rank.at("all_reduce beside matmul", wire, 4 * elements, rank.world_size)
-    both = min(BESIDE_SECONDS, 0.2 * seconds)
-    matmul_beside, reduce_beside = _beside(rank, (matmul, matmul_alone), (all_reduce, reduce_alone), both)
-    rank.emit(
-        Overlap(
-            gpu=rank.gpu,
-            rank=rank.rank,
-            wire=wire,
-            world_size=rank.world_size,
-            num_bytes=4 * elements,
-            matmul_alone_seconds=matmul_alone,
-            matmul_beside_seconds=matmul_beside,
-            all_reduce_alone_seconds=reduce_alone,
-            all_reduce_beside_seconds=reduce_beside,
-        )
+    reduce_alone = _alone(rank, timer, all_reduce, SHARE * seconds)
+    kinds: tuple[tuple[Literal["matmul", "layer"], Callable[[], Callable[[], Any] | None]], ...] = (
+        ("matmul", lambda: _matmul(rank)),
+        ("layer", lambda: _layer(rank)),
     )
+    for kernel, make in kinds:
+        work = make()
+        if not all(rank.exchange(f"overlap/{kernel}", work is not None)) or work is None:
+            _skipped(rank, wire, f"the {kernel} does not fit into free memory")
+            continue
+        rank.at(f"{kernel} alone", wire, None, rank.world_size)
+        alone = _alone(rank, timer, work, SHARE * seconds)
+        rank.at(f"all_reduce beside {kernel}", wire, 4 * elements, rank.world_size)
+        beside, reduce_beside = _beside(rank, (work, alone), (all_reduce, reduce_alone), min(BESIDE_SECONDS, SHARE * seconds))
+        rank.emit(
+            Overlap(
+                kernel=kernel,
+                gpu=rank.gpu,
+                rank=rank.rank,
+                wire=wire,
+                world_size=rank.world_size,
+                num_bytes=4 * elements,
+                matmul_alone_seconds=alone,
+                matmul_beside_seconds=beside,
+                all_reduce_alone_seconds=reduce_alone,
+                all_reduce_beside_seconds=reduce_beside,
+            )
+        )
 
 
-def _alone(rank: Rank, timer: Any, call: Callable[[], Any], seconds: float) -> float:
-    """Median of a call while all ranks make it, each seeing its own time; they stop together."""
+def _matmul(rank: Rank) -> Callable[[], Any] | None:
+    """A product of size 8192, or of what fits; None when nothing does."""
+    import torch
+
+    _, operands = operands_for(rank.device, MATMUL_SIZE)
+    if not operands:
+        return None
+    left, right, out = operands
+    return lambda: torch.mm(left, right, out=out)
+
+
+def _layer(rank: Rank) -> Callable[[], Any] | None:
+    """Forward and backward of one layer, run once; None when it does not fit."""
+    import torch
+
+    try:
+        step = block_step(rank.device, dtype_of(rank.device))
+        step()
+    except torch.OutOfMemoryError:
+        return None
+    return step
+
+
+def _skipped(rank: Rank, wire: str, why: str) -> None:
+    if rank.rank == 0:
+        rank.emit(Incident(kind="skipped", stage="overlap", operation="overlap", wire=wire, detail=why))
+
+
+def _alone(rank: Rank, timer: Timer, call: Callable[[], Any], seconds: float) -> float:
+    """Median of the slowest rank while all make the same call, for as long as the other measurement takes.
+
+    The length matters: a product that is timed for a few milliseconds runs at a clock that no GPU holds under a lasting load.
+    """
 
     def join(samples: list[float], spent: float) -> tuple[list[float], float]:
         everybody = rank.exchange("overlap/samples", [samples, spent])
         return [max(column) for column in zip(*(taken for taken, _ in everybody), strict=True)], everybody[0][1]
 
-    sampler = Sampler(timer, call, join=join, clock=rank.clock)
+    seconds = rank.agree("overlap/seconds", seconds)
+    sampler = Sampler(timer, call, join=join, clock=rank.clock, fill_seconds=seconds)
     sampler.warm_up()
-    return sampler.sample(rank.agree("overlap/seconds", seconds)).seconds
+    return sampler.sample(seconds).seconds
 
 
 def plan_queue(first_seconds: float, second_seconds: float, seconds: float) -> list[bool]:
