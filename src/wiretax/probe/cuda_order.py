@@ -51,7 +51,7 @@ def cuda_ordinals(
 
 def _order(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> list[Gpu] | str:
     by_address = sorted(gpus, key=lambda gpu: (gpu.pci_bus_id is None, gpu.pci_bus_id or "", gpu.index))
-    if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) <= 1:
+    if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({gpu.name for gpu in gpus if gpu.name is not None}) <= 1:
         return by_address
     return "the GPUs differ and CUDA numbers the fastest first unless CUDA_DEVICE_ORDER=PCI_BUS_ID: needs a rank, run wiretax check"
 

@@ -50,7 +50,7 @@ def names(folder: Path) -> tuple[str, ...] | None:
 
 def count_list(text: str | None) -> int | None:
     """How many numbers a Linux list (``0-3,8``) holds; None for text that is no such list or holds none."""
-    if not text or not re.fullmatch(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*", text.strip()):
+    if not text or not re.fullmatch(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*", text.strip()):
         return None
     count = 0
     for part in text.strip().split(","):

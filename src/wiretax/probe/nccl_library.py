@@ -89,7 +89,7 @@ def nccl_version(path: str) -> str | None:
                 match = _VERSION.search(data, start, end)
                 if match:
                     return match.group(1).decode()
-    except (OSError, ValueError, struct.error, IndexError):
+    except (OSError, ValueError, OverflowError, struct.error, IndexError):
         return None
     return None
 

@@ -148,7 +148,9 @@ class Redactor:
         """A private folder becomes a placeholder; the file's own name stays unless it holds a user's name."""
         path = match.group(1)
         parts = [part for part in path.split("/") if part]
-        if not parts or match.group(0).startswith("~") or (parts[0] in _SYSTEM_FOLDERS and parts[:2] != ["run", "user"]):
+        redacted_already = re.search(r"<path(-\d+)?>$", match.string[: match.start()])
+        system = bool(parts) and parts[0] in _SYSTEM_FOLDERS and parts[:2] != ["run", "user"]
+        if not parts or redacted_already or system or match.group(0).startswith("~"):
             return match.group(0)
         folder, file = "/".join(parts[:-1]), parts[-1]
         if folder in ("", "home", "Users", "run/user"):
