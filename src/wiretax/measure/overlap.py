@@ -50,11 +50,11 @@ def overlap(
         _skipped(rank, wire, "needs a GPU" if not rank.is_cuda else "needs at least two ranks")
         return
     members = tuple(range(rank.world_size))
-    left = rank.seconds_left if seconds is None else min(seconds, rank.seconds_left)
+    end = rank.clock() + (rank.seconds_left if seconds is None else min(seconds, rank.seconds_left))
     rank.at("connect", wire, None, rank.world_size)
     try:
         with open_group(rank, backend, Group(members=members, index=rank.rank, name="overlap"), last=True):
-            _measure(rank, wire, num_bytes, left)
+            _measure(rank, wire, num_bytes, rank.agree("overlap/left", max(end - rank.clock(), 0.0)))
     except OutOfTimeError:
         raise
     except RuntimeError as error:
