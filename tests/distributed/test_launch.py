@@ -73,6 +73,19 @@ def test_a_rank_that_spins_elsewhere_with_all_signals_blocked_is_named_by_its_st
     assert outcome.completed == ["after"]
 
 
+def test_ranks_that_all_gave_up_in_one_operation_are_a_hang_whose_culprit_nobody_can_name():
+    outcome, _ = run([Stage(name="wire", title="wire", function="toy_stages:wait_on_the_gpu", max_seconds=5.0), stage("after")])
+    (incident,) = outcome.incidents
+    assert (incident.kind, incident.rank, incident.operation, incident.num_bytes) == ("hang", None, "all_reduce", 4096)
+    assert outcome.completed == ["after"]  # "wire" did not complete
+
+
+def test_slow_loading_is_no_hang():
+    outcome, _ = run([stage("bad", "go_wrong", who=0, how="slow"), stage("after")])
+    assert [incident.kind for incident in outcome.incidents] == ["out_of_time"]
+    assert outcome.completed == ["after"]
+
+
 @pytest.mark.parametrize(("how", "kind"), [("kill_parent", "rank_died"), ("stop_parent", "hang")])
 def test_a_rank_process_that_dies_or_stops_ends_the_launch_and_keeps_what_was_measured(how, kind):
     outcome, collected = run([stage("before"), stage("bad", "go_wrong", who=1, how=how), stage("after")])

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 
+from wiretax.measure.rank import OutOfTimeError
 from wiretax.model.measurement import PeerTruth
 
 
@@ -41,6 +42,9 @@ def go_wrong(rank, who, how):
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             while True:
                 time.sleep(1)
+        elif how == "slow":
+            rank.at("loading of libraries")
+            time.sleep(30)
         elif how == "raise":
             raise RuntimeError("NCCL error: unhandled system error")
         elif how == "exit":
@@ -48,3 +52,10 @@ def go_wrong(rank, who, how):
     rank.at("all_reduce", "gloo", 2**21, rank.world_size)
     rank.tick()
     rank.exchange("step", "after")
+
+
+def wait_on_the_gpu(rank):
+    """As a GPU timer does when a collective never ends: both ranks give up at the deadline, by themselves."""
+    rank.at("all_reduce", "default", 4096, rank.world_size)
+    time.sleep(max(rank.seconds_left, 0))
+    raise OutOfTimeError("the GPU did not finish what was queued")

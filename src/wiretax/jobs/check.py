@@ -33,8 +33,8 @@ from wiretax.store.folder import new_run_id
 
 CPU_RANKS = 2
 NVML_SECONDS = 10.0
-JUDGE_SECONDS = 0.8
-"""Kept back from the budget for judging, showing and saving."""
+JUDGE_SECONDS = 2.2
+"""Kept back from the budget for judging (numpy and scipy from a cold disk), showing and saving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +222,7 @@ def _outcome(measured: Collected, outcome: LaunchOutcome, budget: float, seconds
         reason=reason,
         budget_seconds=budget,
         duration_seconds=round(seconds, 3),
+        stage_seconds=outcome.stage_seconds,
         not_measured=tuple(outcome.not_measured),
     )
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+OUT_OF_TIME = 4
+"""Exit code of a stage child that found its time spent and had kept its results."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:

@@ -103,37 +103,39 @@ def kill_tree(
     root: int,
     *,
     extra: tuple[Process, ...] = (),
-    keep_root: bool = False,
     seconds: float = KILL_SECONDS,
     send: Callable[[int, int], None] = os.kill,
-    owned_by: Callable[[Process], bool] = lambda _process: True,
 ) -> list[Process]:
     """Ends everything below ``root`` (and root itself), and what is left over of earlier looks.
 
     Args:
         root: process number of the top.
         extra: processes seen before that must end too, wherever they hang in the tree now.
-        keep_root: spare root itself: used with our own number, to end adopted orphans.
         seconds: how long to wait for them.
         send: os.kill, or a stand-in in tests.
-        owned_by: with ``keep_root``, which descendants are ours to end.
 
     Returns:
         Those that still run after ``seconds``: they hang in the kernel, mostly inside a GPU driver.
     """
     deadline = time.monotonic() + seconds
     known: dict[tuple[int, int], Process] = {(process.pid, process.started): process for process in extra}
-    if not keep_root and (top := look_up(root)) is not None:
+    if (top := look_up(root)) is not None:
         known[top.pid, top.started] = top
     while True:
         for process in descendants(root):
-            if not keep_root or owned_by(process):
-                known[process.pid, process.started] = process
+            known[process.pid, process.started] = process
         running = [process for process in known.values() if is_running(process)]
         for process in running:
             kill(process, send)
         collect_zombies([process.pid for process in known.values() if process.pid != root])
         running = [process for process in running if is_running(process)]
-        if not running or time.monotonic() > deadline:
+        # one that ended stays in the table until its parent, or we who adopt it, have taken its exit status
+        unburied = [process for process in known.values() if process.pid != root and _is_zombie(process)]
+        if not (running or unburied) or time.monotonic() > deadline:
             return running
         time.sleep(0.02)
+
+
+def _is_zombie(process: Process) -> bool:
+    now = look_up(process.pid)
+    return now is not None and now.started == process.started and now.state in "ZX"

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from wiretax.launch import worker
-from wiretax.launch.plan import Ended, Go, LaunchPlan, Stage, Started
+from wiretax.launch.plan import OUT_OF_TIME, Ended, Go, LaunchPlan, Stage, Started
 from wiretax.launch.processes import KILL_SECONDS, Process, adopting_orphans, is_running, kill, kill_tree, look_up
 from wiretax.measure.rank import Heartbeat, Position
 from wiretax.model.measurement import Incident
@@ -29,12 +29,14 @@ from wiretax.model.measurement import Incident
 POLL_SECONDS = 0.03
 GRACE_SECONDS = 1.5
 """After one rank of a stage died, the others may still say what they saw; then they are ended."""
+HANG_SECONDS = 3.0
+"""Fewer seconds without a step are slow, not a hang, unless the rank is seen to be stopped."""
+SLOW_SECONDS = {"start": 15.0, "loading of libraries": 20.0, "connect": 8.0}
+"""What may take longer without a step: a cold disk, a first handshake."""
 HARD_SECONDS = 1.0
 """A stage child that is past its own deadline by this much is ended."""
 STALL_SECONDS = 20.0
 """A stage in which no rank makes a step for so long hangs, however much time it still has."""
-PROGRESS_SECONDS = 1.0
-"""A rank that made a step within this time before its end was slow, not hanging."""
 START_SECONDS = 60.0
 """torchrun and the import of torch may take so long on a slow disk, if the budget allows."""
 
@@ -57,6 +59,7 @@ class LaunchOutcome:
     incidents: list[Incident] = field(default_factory=list)
     not_measured: list[str] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
     interrupted: bool = False
 
 
@@ -172,7 +175,10 @@ class _Launch:
 
     def stages(self) -> None:
         """All stages in order, each with its share of the time that is left."""
-        if not self._wait_for_ranks():
+        began = time.monotonic()
+        ready = self._wait_for_ranks()
+        self.outcome.stage_seconds["start"] = round(time.monotonic() - began, 3)
+        if not ready:
             self._skip_from(0, "the ranks did not start")
             return
         for number, stage in enumerate(self.plan.stages):
@@ -187,7 +193,10 @@ class _Launch:
             if seconds < stage.min_seconds:
                 self.outcome.not_measured.append(f"{stage.title}: the time is used up")
                 continue
-            if not self._run(number, stage, seconds):
+            began = time.monotonic()
+            alive = self._run(number, stage, seconds)
+            self.outcome.stage_seconds[stage.name] = round(time.monotonic() - began, 3)
+            if not alive:
                 self._skip_from(number + 1, "ranks were lost before")
                 return
         worker.publish(worker.go_file(self.folder, len(self.plan.stages)), None)
@@ -227,8 +236,7 @@ class _Launch:
             if now > hard or (give_up is not None and now > give_up) or now - last_change > STALL_SECONDS:
                 return self._end_stage(number, stage, ended, died=give_up is not None)
             self._tick(stage, number)
-        self._report_ends(number, stage, ended)
-        if all(_ended_well(end) for end in ended.values()):
+        if self._report_ends(number, stage, ended):
             self.outcome.completed.append(stage.name)
         return True
 
@@ -253,15 +261,18 @@ class _Launch:
             time.sleep(POLL_SECONDS)
         return not survivors and not stopped and len(ended) == ranks
 
-    def _report_hang(self, stage: Stage, waiting: list[int], states: dict[int, str], positions: dict[int, Position]) -> None:
+    def _report_hang(self, stage: Stage, waiting: list[int], states: dict[int, str], positions: dict[int, Position]) -> bool:
+        """Says who held the others up, and returns True; False where they were only slow."""
         now = time.monotonic()
-        recent = [position for position in positions.values() if now - position.monotonic_seconds < PROGRESS_SECONDS]
-        not_running = [rank for rank in waiting if states[rank] in "TtD?"]
-        if len(recent) == len(waiting) and not not_running:
-            last = positions[waiting[0]]
-            detail = f"it was still measuring {last.operation} when its time ended"
+        silent = now - max((position.monotonic_seconds for position in positions.values()), default=0.0)
+        # a moment in the kernel (D) is a read from disk; a longer one is a driver that hangs
+        not_running = [rank for rank in waiting if states[rank] in ("Tt?D" if silent >= HANG_SECONDS else "Tt?")]
+        last = max(positions.values(), key=lambda position: position.count, default=None)
+        patience = max((SLOW_SECONDS.get(position.operation, HANG_SECONDS) for position in positions.values()), default=HANG_SECONDS)
+        if last is not None and not not_running and silent < patience:
+            detail = f"{last.operation} was under way when the time ended"
             self._incident("out_of_time", stage, operation=last.operation, num_bytes=last.num_bytes, detail=detail)
-            return
+            return False
         culprits = not_running or self._behind(waiting, positions)
         others = [position for rank, position in positions.items() if rank not in culprits] or list(positions.values())
         place = max(others, key=lambda position: position.count, default=None)  # where the others wait for it
@@ -271,7 +282,7 @@ class _Launch:
             what = "; ".join(f"rank {rank} {words.get(states[rank], 'did not go on')}" for rank in culprits)
         else:
             what = "all ranks wait in the same operation, so none of them can be named"
-        since = now - max((position.monotonic_seconds for position in positions.values()), default=now)
+        since = f"; no step for {silent:.1f} s" if positions else ""
         self._incident(
             "hang",
             stage,
@@ -279,8 +290,9 @@ class _Launch:
             operation=place.operation if place else None,
             num_bytes=place.num_bytes if place else None,
             world_size=place.world_size if place else self.plan.world_size,
-            detail=f"{what}; no step for {since:.1f} s",
+            detail=f"{what}{since}",
         )
+        return True
 
     @staticmethod
     def _behind(waiting: list[int], positions: dict[int, Position]) -> list[int]:
@@ -327,10 +339,10 @@ class _Launch:
                 return int(signal.Signals[name])
         return None
 
-    def _report_ends(self, number: int, stage: Stage, ended: dict[int, Ended]) -> None:
-        """Deaths by signal come first; an error that others saw because one died is not reported beside it."""
+    def _report_ends(self, number: int, stage: Stage, ended: dict[int, Ended]) -> bool:
+        """Whether all ended well. Deaths by signal come first; an error that others saw because one died is not reported beside it."""
         killed = [end for end in ended.values() if end.signal is not None]
-        failed = [end for end in ended.values() if end.signal is None and end.exit_code not in (0, 4)]
+        failed = [end for end in ended.values() if end.signal is None and end.exit_code not in (0, OUT_OF_TIME)]
         positions = self._positions(number)
         for end in killed or failed[:1]:
             place = positions.get(end.rank)
@@ -345,10 +357,10 @@ class _Launch:
                 exit_code=end.exit_code,
                 detail=end.error,
             )
-        late = [end for end in ended.values() if end.exit_code == 4]
+        late = [end.rank for end in ended.values() if end.exit_code == OUT_OF_TIME]
         if late and not killed and not failed:
-            place = positions.get(late[0].rank)
-            self._incident("out_of_time", stage, operation=place.operation if place else None, detail=late[0].error)
+            return not self._report_hang(stage, late, dict.fromkeys(late, "R"), positions)
+        return not killed and not failed
 
     # ---- small things ----
 
@@ -438,7 +450,7 @@ class _Launch:
 
 
 def _ended_well(end: Ended) -> bool:
-    return end.signal is None and end.exit_code in (0, 4)
+    return end.signal is None and end.exit_code in (0, OUT_OF_TIME)
 
 
 def _stopped(process: Process) -> bool:

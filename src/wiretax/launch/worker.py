@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from wiretax.launch.plan import Ended, Go, LaunchPlan, Stage, Started
+from wiretax.launch.plan import OUT_OF_TIME, Ended, Go, LaunchPlan, Stage, Started
 from wiretax.launch.processes import die_with_parent, look_up
 from wiretax.measure.rank import Heartbeat, OutOfTimeError, Rank, ResultFile
 from wiretax.measure.transport import nccl_debug_environment
@@ -155,7 +155,7 @@ def _stage_child(folder: Path, plan: LaunchPlan, stage: Stage, go: Go, number: i
         _wait_for_all(rank)
     except OutOfTimeError as error:
         print(f"out of time: {error}", file=sys.stderr, flush=True)
-        return 4
+        return OUT_OF_TIME
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

@@ -36,6 +36,8 @@ class Outcome:
     reason: str = ""
     budget_seconds: float | None = None
     duration_seconds: float | None = None
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    """Where the time went: ``start`` (torchrun and the import of torch), then each stage of the measurement."""
     not_measured: tuple[str, ...] = ()
     """What was planned and left out, each with its reason ("all_to_all over socket: budget used up")."""
     missing: dict[str, str] = field(default_factory=dict)
