@@ -257,7 +257,7 @@ def environment(device: torch.device) -> dict[str, str]:
     import torch
     import torch.distributed as dist
 
-    found = {"torch": torch.__version__, "python": platform.python_version(), "cpu": cpu_name(), "threads": str(torch.get_num_threads())}
+    found = {"torch": str(torch.__version__), "python": platform.python_version(), "cpu": cpu_name(), "threads": str(torch.get_num_threads())}
     if device.type == "cuda":
         found["cuda"] = str(torch.version.cuda or torch.version.hip)
         if dist.is_available() and dist.is_nccl_available():

@@ -54,6 +54,9 @@ class StepRecord:
 
     step_seconds: float
     phases: dict[Phase, float]
+    """All micro-steps together."""
+    first: dict[Phase, float] = field(default_factory=dict)
+    """The first micro-step alone."""
     marks: dict[Phase, list[tuple[Label, float]]] = field(default_factory=dict)
     """By phase, in the order made, in seconds from its start."""
     calls: list[Call] = field(default_factory=list)
@@ -138,13 +141,14 @@ class Stopwatch:
         self._wait()
         step = time.perf_counter() - self._begin
         phases = {phase: sum(self._between(*bounds) for bounds in self._bounds[phase]) for phase in PHASES}
+        first = {phase: self._between(*self._bounds[phase][0]) for phase in PHASES}
         starts = {phase: self._bounds[phase][0][0] for phase in PHASES}
         marks = {phase: [(label, self._between(starts[phase], when)) for label, when in self._marks[phase]] for phase in PHASES}
         calls = [
             Call(operation, num_bytes, phase, blocking, self._between(starts[phase], when), position)
             for operation, num_bytes, phase, blocking, when, position in self._calls
         ]
-        return StepRecord(step, phases, marks, calls)
+        return StepRecord(step_seconds=step, phases=phases, first=first, marks=marks, calls=calls)
 
     def mark(self, label: Label) -> None:
         """Something of interest happened."""

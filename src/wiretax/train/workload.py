@@ -150,17 +150,22 @@ def load_step(source: str, device: torch.device) -> Step:
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module] | None:
-    """The repeated layers: of all classes found at least twice in a list of modules, the one with the most parameters."""
+    """The repeated layers, in the order of registration; None where nothing repeats.
+
+    Of all classes that stand at least twice in lists of modules, the one with the most parameters; single operations (a linear
+    layer) count only where no compound repeats.
+    """
     from torch import nn
 
-    inside: dict[type, list[nn.Module]] = {}
-    for parent in model.modules():
-        if isinstance(parent, (nn.ModuleList, nn.Sequential)):
-            for child in parent:
-                inside.setdefault(type(child), []).append(child)
-    sizes = {kind: sum(p.numel() for child in found for p in child.parameters()) for kind, found in inside.items() if len(found) > 1}
-    sizes = {kind: size for kind, size in sizes.items() if size}
-    return inside[max(sizes, key=lambda kind: sizes[kind])] if sizes else None
+    listed = {id(child) for parent in model.modules() if isinstance(parent, (nn.ModuleList, nn.Sequential)) for child in parent}
+    repeated: dict[type, list[nn.Module]] = {}
+    for module in model.modules():
+        if id(module) in listed:
+            repeated.setdefault(type(module), []).append(module)
+    sizes = {kind: sum(p.numel() for one in found for p in one.parameters()) for kind, found in repeated.items() if len(found) > 1}
+    compound = {kind: size for kind, size in sizes.items() if size and any(True for _ in repeated[kind][0].children())}
+    chosen = compound or {kind: size for kind, size in sizes.items() if size}
+    return repeated[max(chosen, key=lambda kind: chosen[kind])] if chosen else None
 
 
 def checked_loss(step: Step, model: nn.Module, batch: Any) -> Tensor:
