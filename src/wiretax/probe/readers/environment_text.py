@@ -1,0 +1,123 @@
+"""Reads environment variables: ``env``, ``export``, compose and Kubernetes entries, Python code, one command's own settings.
+
+A variable counts as set only where its whole line sets it. One that is named in a table of results, in a comparison or on one
+command's line is kept as an observation and not as the machine's environment.
+
+Observations:
+    ``environment.variable``: ``name``, ``value``: set by a line of its own.
+    ``environment.command``: ``name``, ``value``, ``program``: set for one command.
+    ``environment.code``: ``name``, ``value``: set in Python.
+"""
+
+from __future__ import annotations
+
+import re
+
+from wiretax.model.machine import Software, Surroundings
+from wiretax.probe.readers import pasted
+from wiretax.probe.readers.piece import Piece, Text
+from wiretax.probe.readers.streams import Line, Stream, streams
+
+FORMAT = "environment variables"
+_FAMILIES = (
+    "NCCL|RCCL|TORCH_NCCL|GLOO|HSA|HIP|ROCR|FI|UCX|VLLM|TORCH|PYTORCH|ACCELERATE|DS|CUDA|NVIDIA|NVTE|OMP|MKL|RANK|LOCAL_RANK|WORLD_SIZE|"
+    "MASTER|LOCAL_WORLD_SIZE|SLURM|OMPI"
+)
+NAME = rf"((?:{_FAMILIES})(?:_[A-Z0-9_]{{1,60}})?)"
+"""Names of variables that steer communication and launching; a paste holds hundreds of others."""
+_SETTERS = r"(?:\$env:|(?:export|set|setenv|env|ENV|declare -x)\s{1,4}|-(?:e|x|-env)[ =])"
+_VALUE = r"(?:'([^']{0,200})'|\"([^\"]{0,200})\"|([^\s'\"|#;]{0,200}))"
+_SET = re.compile(rf"\s*(?:-\s)?{_SETTERS}?['\"]?{NAME}\s?=\s?{_VALUE}['\"]?\s*\\?\s*(?:#.{{0,200}})?$")
+_YAML = re.compile(rf"\s*{NAME}:\s{{1,4}}['\"]?([^'\"\s]{{1,120}})['\"]?\s*$")
+_KUBERNETES_NAME = re.compile(rf"\s*-\s{{1,4}}name:\s{{1,4}}['\"]?{NAME}['\"]?\s*$")
+_KUBERNETES_VALUE = re.compile(r"\s*value:\s{1,4}['\"]?([^'\"\s]{1,120})['\"]?\s*$")
+_CODE = re.compile(rf"os\.environ(?:\[|\.setdefault\(|\.update\(\{{)\s?['\"]{NAME}['\"]\]?\s?[=,:]\s?['\"]([^'\"]{{0,120}})['\"]")
+INLINE = re.compile(rf"(?:^|\s){NAME}=(\S{{0,120}})")
+_PROGRAM = re.compile(
+    r"(?:^|[\s/])(torchrun|python3?|mpirun|mpiexec|srun|accelerate|deepspeed|vllm|nvidia-smi|\w{2,20}_perf|docker|sglang)\s"
+)
+_CONF = re.compile(r"(?:cat |# ?|^|file )(/etc/nccl\.conf|~/\.nccl\.conf|\S{0,60}/\.?nccl\.conf)")
+
+
+def read(text: Text) -> tuple[Piece, ...]:
+    """What each stream sets and says, as one piece a stream."""
+    return tuple(piece for stream in streams(text) if (piece := _piece(text.source, stream)) is not None)
+
+
+def _piece(source: str, stream: Stream) -> Piece | None:
+    notes = pasted.Notes(source, stream.lines)
+    lines: set[int] = set()
+    environment: dict[str, str] = {}
+    conf: dict[str, str] = {}
+    conf_file: str | None = None
+    visible: str | None = None
+    for position, line in enumerate(stream.lines):
+        text = line.text
+        if len(text) > 1000 or not text.strip():
+            continue
+        named = _CONF.search(text) if "nccl.conf" in text else None
+        if named:
+            conf_file = named.group(1)
+            lines.add(line.number)
+            continue
+        variable = _variable(stream.lines, position, lines)
+        if variable is not None:
+            name, value = variable
+            lines.add(line.number)
+            if conf_file is not None:
+                conf[f"{conf_file}:{name}"] = value
+                continue
+            notes.add(line.number, "environment.variable", name=name, value=value)
+            if name.startswith(("NCCL_", "RCCL_", "TORCH_NCCL_")) and name != "NCCL_VERSION":
+                environment[name] = value
+            elif name == "CUDA_VISIBLE_DEVICES":
+                visible = value
+            continue
+        conf_file = None
+        if _assignments_elsewhere(line, notes):
+            lines.add(line.number)
+    if not lines:
+        return None
+    software = Software(nccl_environment=environment, nccl_conf=conf)
+    surroundings = Surroundings(cuda_visible_devices=visible)
+    says_machine = environment or conf or visible is not None
+    return Piece(
+        source=source,
+        format=FORMAT,
+        first_line=min(lines),
+        machine=pasted.machine(FORMAT, hostname=stream.host, software=software, surroundings=surroundings) if says_machine else None,
+        observations=notes.observations(),
+        understood=frozenset(lines),
+    )
+
+
+def _variable(lines: tuple[Line, ...], position: int, used: set[int]) -> tuple[str, str] | None:
+    text = lines[position].text
+    match = _SET.match(text) if "=" in text else None
+    if match:
+        return match.group(1), next(value for value in (*match.groups()[1:], "") if value is not None)
+    match = _YAML.match(text) if ":" in text else None
+    if match:
+        return match.group(1), match.group(2)
+    match = _KUBERNETES_NAME.match(text) if "name:" in text else None
+    if match and position + 1 < len(lines) and len(lines[position + 1].text) < 300:
+        value = _KUBERNETES_VALUE.match(lines[position + 1].text)
+        if value:
+            used.add(lines[position + 1].number)
+            return match.group(1), value.group(1)
+    return None
+
+
+def _assignments_elsewhere(line: Line, notes: pasted.Notes) -> bool:
+    text = line.text
+    found = False
+    if "os.environ" in text:
+        for name, value in _CODE.findall(text):
+            notes.add(line.number, "environment.code", name=name, value=value)
+            found = True
+    program = _PROGRAM.search(text + " ") if "=" in text else None
+    if program:
+        for match in INLINE.finditer(text):
+            notes.add(line.number, "environment.command", name=match.group(1), value=match.group(2), program=program.group(1))
+            found = True
+    return found

@@ -1,0 +1,177 @@
+"""Reads what people write in prose about their machine: versions, outcomes, symptoms, cards, clouds, IOMMU.
+
+Observations:
+    ``outcome``: ``subject`` (``driver``, ``kernel``, ``nccl``, ``torch``, ``cuda`` or a variable's name), ``value``, ``outcome`` (``hang``,
+    ``fail``, ``slow``, ``ok``): "driver 560 -> hang".
+    ``symptom``: ``what`` (``hang``, ``crash``, ``wrong_data``, ``slow``), ``with_p2p`` (the sentence names P2P), ``clause``.
+    ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``cloud.mention``: ``provider``.
+    ``iommu.mention``: ``state`` (``translated``, ``passthrough``, ``off``, ``on``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from wiretax.model.machine import Software, Surroundings
+from wiretax.probe.readers import pasted
+from wiretax.probe.readers.environment_text import INLINE
+from wiretax.probe.readers.piece import Piece, Text
+from wiretax.probe.readers.streams import Line, Stream, streams
+
+FORMAT = "notes in prose"
+
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)
+
+
+_CLAUSE = re.compile(r"\s;\s|;\s|\s\|\s|\.\s|,\s(?=driver|kernel|NCCL|with|but|while|and)|\sbut\s|\swhile\s|\swhereas\s", re.IGNORECASE)
+_SUBJECT = re.compile(
+    r"\b(driver|nccl|torch|pytorch|cuda|kernel)(?:\s(?:version|branch|release))?\s?[:=]?\s?v?(\d{1,4}(?:\.[\w+-]{1,14}){0,3})",
+    re.IGNORECASE,
+)
+_FROM_TO = re.compile(
+    r"\b(driver|nccl|kernel|torch|pytorch)\b.{0,40}?\bfrom\s(\d[\w.+-]{0,15})\s(?:back\s|down\s|up\s)?to\s(\d[\w.+-]{0,15})", re.IGNORECASE
+)
+_HANGS = _words("hangs?|hanging|hung|stuck|freezes?|frozen|deadlocks?")
+_FAILS = _words("fails?|failed|crash(?:es|ed)?|errors?|broken|does(?: not|n't) work|segfaults?|timeouts?|times out")
+_SLOW = _words("slow|slower|slowdown|regression")
+_GOOD = _words(
+    "ok|okay|works?|working|fine|good|fixe[sd]|solve[sd]|resolve[sd]|no (?:hangs?|problems?|issues?)|(?:does not|doesn't|not) hang|"
+    "passes|helps|helped"
+)
+_NOT_BAD = _words("(?:no|not|doesn't|does not|without) (?:hangs?|problems?|issues?|errors?)")
+_WRONG = _words("wrong data|wrong results?|corrupt(?:ed|ion|s)?|mismatch(?:es|ed|ing)? (?:data|elements|values)|NaN loss|data mismatch")
+_CONTEXT = _words("nccl|p2p|peer|all_?reduce|collective|ddp|init_process_group|multi-?gpu|gpus|barrier|dist")
+_MAKES = r"(?:NVIDIA |GeForce |Tesla |Quadro |AMD |Radeon |Instinct )*"
+_MODELS = (
+    r"RTX PRO \d{4}|RTX A?\d{4}(?: Ti)?(?: SUPER)?(?: Ada)?D?|GTX \d{3,4}(?: Ti)?|TITAN \w{1,4}|A\d{2,4}G?(?:-(?:SXM4?|PCIE))?|H\d{2,3}|"
+    r"B\d{3}|GB\d{3}|GH\d{3}|L\d{1,2}S?|V100S?|P100|P40|T4|K80|MI\d{2,3}[AX]?|[345]0[5-9]0(?: Ti)?D?"
+)
+_COUNTED = re.compile(rf"(?<![\w.])(\d{{1,2}})\s?[x\u00d7*]\s?({_MAKES}(?:{_MODELS}))(?:s\b|\b)", re.IGNORECASE)
+_CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock|jarvislabs|AWS|GCP|Azure|EC2|SageMaker|Colab|Kaggle")
+_IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
+_HINTS = re.compile(
+    r"driver|nccl|kernel|torch|cuda|iommu|amd-vi|vt-d|hang|stuck|freez|deadlock|corrupt|mismatch|\d\s?[x\u00d7*]\s?\w|vast|runpod|aws|gcp|"
+    r"azure|lambda",
+    re.IGNORECASE,
+)
+_TABLE_OR_LOG = re.compile(r"\s*(?:[+]-|\|.*NVIDIA-SMI|\|--|\[\s*\d+\.\d+\]|\[\w*rank)|NCCL (?:INFO|WARN)|WorkNCCL", re.IGNORECASE)
+
+
+def read(text: Text) -> tuple[Piece, ...]:
+    """What each stream says in prose, as one piece a stream."""
+    return tuple(piece for stream in streams(text) if (piece := _piece(text.source, stream)) is not None)
+
+
+def _piece(source: str, stream: Stream) -> Piece | None:
+    notes = pasted.Notes(source, stream.lines)
+    lines: set[int] = set()
+    drivers: set[str] = set()
+    iommu: set[str] = set()
+    for line in stream.lines:
+        text = line.text
+        if len(text) > 1000 or not _HINTS.search(text) or _TABLE_OR_LOG.search(text):
+            continue
+        said = list(_prose(line, notes))
+        if said:
+            lines.add(line.number)
+        drivers.update(value for what, value in said if what == "driver")
+        iommu.update(value for what, value in said if what == "iommu")
+    if not lines:
+        return None
+    # Two versions in one text are a comparison, not a machine's version.
+    driver = drivers.pop() if len(drivers) == 1 else None
+    software = Software(driver=driver if driver is not None and "." in driver else None)
+    surroundings = Surroundings(iommu="translated" if iommu else None)
+    says_machine = software.driver or iommu
+    return Piece(
+        source=source,
+        format=FORMAT,
+        first_line=min(lines),
+        machine=pasted.machine(FORMAT, hostname=stream.host, software=software, surroundings=surroundings) if says_machine else None,
+        observations=notes.observations(),
+        understood=frozenset(lines),
+    )
+
+
+def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
+    """Notes what a sentence says, and yields (``driver`` or ``iommu``, value) for the machine, and (``seen``, "") for the rest."""
+    text = line.text
+    change = _FROM_TO.search(text)
+    if change and _GOOD.search(text):
+        subject, before, after = change.groups()
+        notes.add(line.number, "outcome", subject=_subject(subject), value=before, outcome=_outcome_word(text) or "fail")
+        notes.add(line.number, "outcome", subject=_subject(subject), value=after, outcome="ok")
+        yield "seen", ""
+    for clause in _CLAUSE.split(text):
+        outcome = _outcome(clause)
+        for match in _SUBJECT.finditer(clause):
+            subject, version = _subject(match.group(1)), match.group(2).rstrip(".+-")
+            if not _is_version(subject, version, clause[match.end() :]):
+                continue
+            notes.add(line.number, "version.mention", subject=subject, version=version)
+            yield ("driver", version) if subject == "driver" else ("seen", "")
+            if outcome and not change:
+                notes.add(line.number, "outcome", subject=subject, value=version, outcome=outcome)
+        variable = INLINE.search(clause)
+        if variable and outcome and re.search(r"->|=>|:|\b(?:with|set|using|setting)\b", clause):
+            notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome=outcome)
+            yield "seen", ""
+        wrong = _WRONG.search(clause) is not None
+        if (wrong or outcome in ("hang", "fail", "slow")) and _CONTEXT.search(clause) and not clause.lstrip().startswith("["):
+            what = "wrong_data" if wrong else "crash" if outcome == "fail" else outcome
+            with_p2p = re.search(r"\bp2p\b|peer", clause, re.IGNORECASE) is not None
+            notes.add(line.number, "symptom", what=what, with_p2p=with_p2p, clause=clause.strip(" #")[:160])
+            yield "seen", ""
+    for count, name in _COUNTED.findall(text):
+        notes.add(line.number, "gpu.mention", count=int(count), name=" ".join(name.split()))
+        yield "seen", ""
+    cloud = _CLOUD.search(text)
+    if cloud:
+        notes.add(line.number, "cloud.mention", provider=cloud.group())
+        yield "seen", ""
+    yield from _iommu(line, notes)
+
+
+def _is_version(subject: str, version: str, rest: str) -> bool:
+    """Whether the number is a version: a driver's branch has three digits, all others have a point, and no unit follows."""
+    if re.match(r"\s?(?:[GMKT]i?B|[GM]bps|ms\b|s\b|%|x\b|GPUs?\b)", rest):
+        return False
+    return re.match(r"[2-9]\d\d(?:\.|$)", version) is not None if subject == "driver" else "." in version
+
+
+def _iommu(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
+    match = _IOMMU.search(line.text)
+    if not match:
+        return
+    rest = match.group(1).lower()
+    state = None
+    if re.match(r"\s?=\s?(?:pt|passthrough)|.{0,30}\bpass-?through", rest):
+        state = "passthrough"
+    elif re.match(r"\s?=\s?off|.{0,20}\b(?:off|disabled)\b", rest):
+        state = "off"
+    elif re.search(r"\btranslat(?:ed|ing|ion)\b", rest):
+        state = "translated"
+    elif re.match(r"\s?=\s?on|.{0,20}\b(?:on|enabled)\b", rest):
+        state = "on"
+    if state:
+        notes.add(line.number, "iommu.mention", state=state)
+        yield ("iommu", state) if state == "translated" else ("seen", "")
+
+
+def _subject(word: str) -> str:
+    word = word.lower()
+    return "torch" if word == "pytorch" else word
+
+
+def _outcome_word(text: str) -> str | None:
+    return "hang" if _HANGS.search(text) else "fail" if _FAILS.search(text) else "slow" if _SLOW.search(text) else None
+
+
+def _outcome(clause: str) -> str | None:
+    """hang, fail, slow or ok where the clause says exactly one of good and bad; a negated bad word is good."""
+    if _GOOD.search(clause):
+        return None if _outcome_word(_NOT_BAD.sub("", clause)) else "ok"
+    return _outcome_word(clause)

@@ -1,0 +1,294 @@
+"""Reads tables in which people set GPU counts or settings against rates and times, in markdown, CSV, tabs or aligned columns.
+
+Observations:
+    ``training.rate``, ``training.run_time``, ``training.phase``, ``bandwidth.collective``: as in
+    :mod:`wiretax.probe.readers.training_text`, one a cell, ``label`` being the row's words and the column's heading.
+    ``training.scope_check``: from a table that has both a run time and samples a second; ``num_gpus``, ``strategy``,
+    ``counted_fraction``: run time times rate over the same product of the one-GPU row. 1 / num_gpus means that the rate counts one
+    process of several, 1 that it counts all.
+    ``bench.value``: ``row``, ``column``, ``value``, ``unit``, ``num_gpus``, ``setting`` (``NAME=VALUE`` of the row, or None),
+    ``operation``, ``measure`` and the value under the name of its dimension (``bytes_per_second``, ...): a cell of a table of settings.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from wiretax.model.observation import Scalar
+from wiretax.probe.readers import pasted
+from wiretax.probe.readers.piece import Piece, Text
+from wiretax.probe.readers.streams import Line, Stream, streams
+from wiretax.probe.readers.training_text import COLLECTIVE, Context, context_of
+from wiretax.probe.readers.training_words import Dimension, unit_of, words
+
+FORMAT = "a table of timings"
+_COUNT_HEADING = re.compile(
+    r"^(?:#|number of|num(?:ber)?|n|no\.?|total)?[\s_]*(?:of )?(?:gpus?|cards?|devices?|n|k|world[ _]?size|processes|ranks?|"
+    r"nproc\w{0,16})$",
+    re.IGNORECASE,
+)
+_RULE = re.compile(r"[\s|:+=-]+")
+_NUMBER = re.compile(r"\s*[~\u2248]?(\d[\d,]*(?:\.\d+)?)\s?(?:[a-zA-Z\u00b5%/]{0,14})?\s*(?:\([^)]{0,40}\))?\s*")
+_NOTHING = re.compile(r"\s*(?:-+|\u2013|\u2014|n/?a|nan|oom|x|\?)?\s*", re.IGNORECASE)
+_MEASURES = (
+    "steps_per_second",
+    "seconds_per_step",
+    "samples_per_second",
+    "tokens_per_second",
+    "flops_per_second",
+    "seconds",
+    "bytes_per_second",
+)
+_PHASE_HEADING = re.compile(r"\b(forward|fwd|backward|bwd|optimizer|data|comm\w{0,14}|all-?reduce)\b", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class _Table:
+    title: str
+    heading: list[str]
+    heading_line: int
+    rows: list[tuple[int, list[str]]] = field(default_factory=list)
+    lines: set[int] = field(default_factory=set)
+
+
+def read(text: Text) -> tuple[Piece, ...]:
+    """The tables of each stream, one piece each."""
+    return tuple(
+        piece for stream in streams(text) for table in _tables(stream) if (piece := _piece(text.source, table, stream)) is not None
+    )
+
+
+def _cells(text: str) -> list[str] | None:
+    """The cells of a line by the clearest separator that it has."""
+    stripped = text.strip().lstrip("#").strip() if not text.strip().startswith("#|") else text.strip()
+    if stripped.count("|") >= 2 or (stripped.startswith("|") and stripped.endswith("|")):
+        return [cell.strip(" *`") for cell in stripped.strip("|").split("|")]
+    for separator in ("\t", r"\s{2,}"):
+        cells = [cell.strip() for cell in re.split(separator, stripped) if cell.strip()]
+        if len(cells) >= 2:
+            return cells
+    if stripped.count(",") >= 1 and not re.search(r",\s?\w+\s\w+\s\w+", stripped):
+        return [cell.strip() for cell in stripped.split(",")]
+    words_only = stripped.split()
+    return words_only if 2 <= len(words_only) <= 6 and all(re.fullmatch(r"[\w./%()-]{1,24}", word) for word in words_only) else None
+
+
+def _tables(stream: Stream) -> list[_Table]:
+    tables: list[_Table] = []
+    current: _Table | None = None
+    title = ""
+    for line in stream.lines:
+        text = line.text
+        if len(text) > 1000 or not text.strip():
+            current = None
+            continue
+        if _RULE.fullmatch(text):
+            if current is not None:
+                current.lines.add(line.number)
+            continue
+        cells = _cells(text)
+        if current is not None and cells is not None and _row(current, line, cells):
+            continue
+        current = None
+        if cells is not None and _is_heading(cells, title):
+            current = _Table(title, cells, line.number, lines={line.number})
+            tables.append(current)
+        title = text.strip(" #*:")
+    return tables
+
+
+def _is_heading(cells: list[str], title: str) -> bool:
+    """A heading names a measure in one of its cells, or counts in two of them under a title that names the measure."""
+    if any(_NUMBER.fullmatch(cell) for cell in cells) or len(cells) > 24:
+        return False
+    measures = [cell for cell in cells if (unit := unit_of(cell)) is not None and unit[0] in _MEASURES]
+    if measures:
+        return True
+    counts = [cell for cell in cells if context_of(words(cell)).num_gpus is not None]
+    return len(counts) >= 2 and unit_of(title) is not None
+
+
+def _row(table: _Table, line: Line, cells: list[str]) -> bool:
+    if len(cells) != len(table.heading):
+        # A label of several words falls apart where only blanks separate the columns.
+        surplus = len(cells) - len(table.heading)
+        if surplus < 0 or "|" in line.text:
+            return False
+        cells = [" ".join(cells[: surplus + 1]), *cells[surplus + 1 :]]
+    values = [cell for cell in cells[1:] if _NUMBER.fullmatch(cell) or _NOTHING.fullmatch(cell) or re.fullmatch(r"[\d./]{3,40}", cell)]
+    if not values or not any(character.isdigit() for cell in cells for character in cell):
+        return False
+    table.rows.append((line.number, cells))
+    table.lines.add(line.number)
+    return True
+
+
+def _piece(source: str, table: _Table, stream: Stream) -> Piece | None:
+    if not table.rows:
+        return None
+    notes = pasted.Notes(source, stream.lines)
+    title_unit = unit_of(table.title)
+    columns = [_column(heading, title_unit) for heading in table.heading]
+    if not any(column.dimension for column in columns) or not _is_about_gpus(table, columns):
+        return None
+    around = context_of(words(table.title))
+    products: dict[tuple[int | None, str | None], tuple[int, float]] = {}
+    for number, cells in table.rows:
+        _read_row(number, cells, columns, around, table, notes, products)
+    base = products.get((1, None)) or next((product for (count, _), product in products.items() if count == 1), None)
+    for (count, strategy), (number, product) in products.items():
+        if base is not None and base[1] > 0 and count not in (None, 1):
+            notes.add(number, "training.scope_check", num_gpus=count, strategy=strategy, counted_fraction=round(product / base[1], 4))
+    observations = notes.observations()
+    if not observations:
+        return None
+    return Piece(source=source, format=FORMAT, first_line=table.heading_line, observations=observations, understood=frozenset(table.lines))
+
+
+def _is_about_gpus(table: _Table, columns: list[_Column]) -> bool:
+    """Whether heading or rows name GPU counts, strategies or settings; tables of benchmarks that do not are other readers'."""
+    if any(column.is_count or column.borrowed or column.context.num_gpus is not None for column in columns):
+        return True
+    labels = [" ".join(cell for cell, column in zip(cells, columns, strict=True) if column.dimension is None) for _, cells in table.rows]
+    return any((context := _row_context(label)).num_gpus is not None or context.strategy is not None for label in labels if label)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    heading: str
+    is_count: bool
+    dimension: Dimension | None
+    factor: float
+    unit: str | None
+    context: Context
+    borrowed: bool
+
+
+def _column(heading: str, title_unit: tuple[Dimension, float, str] | None) -> _Column:
+    context = context_of(words(heading))
+    is_count = _COUNT_HEADING.match(heading.strip()) is not None
+    own = None if is_count else unit_of(heading)
+    borrowed = own is None and not is_count and title_unit is not None and context.num_gpus is not None
+    dimension, factor, unit = own or (title_unit if borrowed and title_unit else (None, 1.0, None))
+    return _Column(heading, is_count, dimension, factor, unit, context, borrowed)
+
+
+def _read_row(
+    number: int,
+    cells: list[str],
+    columns: list[_Column],
+    around: Context,
+    table: _Table,
+    notes: pasted.Notes,
+    products: dict[tuple[int | None, str | None], tuple[int, float]],
+) -> None:
+    labels = [cell for cell, column in zip(cells, columns, strict=True) if column.dimension is None and not column.is_count]
+    label = " ".join(cell for cell in labels if cell).strip()
+    context = _row_context(label)
+    for cell, column in zip(cells, columns, strict=True):
+        if column.is_count and (match := re.match(r"\s*(\d{1,4})\b", cell)):
+            context = replace(context, num_gpus=int(match.group(1)))
+    context = context.over(around)
+    seconds = samples = None
+    for cell, column in zip(cells, columns, strict=True):
+        match = _NUMBER.fullmatch(cell)
+        if column.dimension is None or not match:
+            continue
+        value = float(match.group(1).replace(",", ""))
+        here = column.context.over(context)
+        _note(number, value, column, here, label, table, notes)
+        if column.dimension == "seconds" and not _PHASE_HEADING.search(column.heading):
+            seconds = value * column.factor
+        elif column.dimension == "samples_per_second":
+            samples = value
+    if seconds and samples:
+        products.setdefault((context.num_gpus, context.strategy), (number, seconds * samples))
+
+
+def _row_context(label: str) -> Context:
+    """GPUs and strategy of a row's words, among them the short forms ``2:DDP``, ``DDP 2`` and ``1``."""
+    tokens = words(label)
+    context = context_of(tokens)
+    if context.num_gpus is not None:
+        return context
+    leading = re.match(r"\s*(\d{1,3})\s?(?::|x\b|$)", label)
+    for position, word in enumerate(tokens):
+        after = tokens[position + 1] if position + 1 < len(tokens) else None
+        if (
+            word.kind == "strategy"
+            and after is not None
+            and after.kind == "number"
+            and after.value is not None
+            and after.value.is_integer()
+        ):
+            return replace(context, num_gpus=int(after.value))
+    return replace(context, num_gpus=int(leading.group(1))) if leading else context
+
+
+def _note(number: int, value: float, column: _Column, context: Context, label: str, table: _Table, notes: pasted.Notes) -> None:
+    text = " / ".join(part for part in (label, column.heading) if part)[:100]
+    tags: dict[str, Scalar] = context.tags() | {"workload": _workload(table), "label": text}
+    measured = value * column.factor
+    setting = re.search(r"\b[A-Z][A-Z0-9]{1,12}_[A-Z0-9_]{1,40}=\S{1,40}", label)
+    if column.borrowed:
+        notes.add(
+            number,
+            "bench.value",
+            row=label[:80],
+            column=column.heading[:80],
+            value=value,
+            unit=column.unit,
+            num_gpus=context.num_gpus,
+            setting=setting.group() if setting else None,
+            operation=_operation(table.title),
+            measure=_measure(table.title),
+            **{str(column.dimension): measured},
+        )
+    elif column.dimension == "seconds":
+        phase = _PHASE_HEADING.search(column.heading)
+        if phase:
+            name = {"fwd": "forward", "bwd": "backward"}.get(phase.group(1).lower(), phase.group(1).lower())
+            name = "communication" if name.startswith(("comm", "all")) else name
+            notes.add(number, "training.phase", phase=name, seconds=measured, includes=None, **tags)
+        else:
+            per = "epoch" if "epoch" in column.heading.lower() else None
+            notes.add(number, "training.run_time", seconds=measured, steps=None, per=per, **tags)
+    elif column.dimension == "bytes_per_second":
+        backend = context.wire if context.wire in ("nccl", "gloo") else None
+        notes.add(
+            number,
+            "bandwidth.collective",
+            operation=_operation(f"{column.heading} {table.title}"),
+            measure=_measure(f"{column.heading} {table.title}"),
+            backend=backend,
+            value=value,
+            unit=column.unit,
+            bandwidth_bytes_per_second=measured,
+            **tags,
+        )
+    else:
+        per_gpu = column.unit is not None and re.search(r"/\s?(?:gpu|device|process)|per (?:gpu|device)", column.heading, re.IGNORECASE)
+        scope = "per_process" if per_gpu else "global" if context.num_gpus == 1 else context.scope or "unknown"
+        rates: dict[str, Scalar] = {str(column.dimension): measured}
+        if column.dimension == "steps_per_second" and measured:
+            rates["seconds_per_step"] = 1 / measured
+        elif column.dimension == "seconds_per_step" and measured:
+            rates["steps_per_second"] = 1 / measured
+        notes.add(number, "training.rate", value=value, unit=column.unit, **rates, scope=scope, **tags)
+
+
+def _operation(text: str) -> str | None:
+    match = COLLECTIVE.search(text)
+    return re.sub(r"[-_ /]+", "_", match.group(1).lower()) if match else None
+
+
+def _measure(text: str) -> str | None:
+    return (
+        "algbw" if re.search(r"alg(?:orithm)? ?b", text, re.IGNORECASE) else "busbw" if re.search(r"bus ?b", text, re.IGNORECASE) else None
+    )
+
+
+def _workload(table: _Table) -> str | None:
+    text = f"{table.title} {' '.join(table.heading)}"
+    return "training" if re.search(r"train|epoch|step", text, re.IGNORECASE) else None

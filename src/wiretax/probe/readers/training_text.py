@@ -1,0 +1,412 @@
+"""Reads how fast training runs as people write it: "3.1 s/it on 1 GPU, 5.6 on 2", "optimizer step 19 -> 400 ms".
+
+Nothing is guessed: a rate keeps its unit as written, and ``scope`` is ``unknown`` where the text does not say whether it counts one
+process or all. A number without a unit takes the unit of its line only where the line has one.
+
+Observations (all carry ``num_gpus``, ``strategy``, ``wire``, ``workload`` (``training``, ``generation``) and ``label``, the line; None
+where not said):
+    ``training.rate``: ``value``, ``unit``, and one of ``steps_per_second``, ``seconds_per_step``, ``samples_per_second``,
+    ``tokens_per_second``, ``flops_per_second``; ``scope`` (``global``, ``per_process``, ``unknown``).
+    ``training.run_time``: ``seconds``, ``steps``, ``per`` (``epoch``, ``run`` or None).
+    ``training.phase``: ``phase`` (``forward``, ``backward``, ``optimizer``, ``communication``, ``data``, ``step``), ``seconds``,
+    ``includes`` (``communication`` where the text says that the phase holds it).
+    ``training.change``: ``what`` (a phase, a dimension such as ``steps_per_second``, or ``run_time``), ``before``, ``after`` (in the unit
+    that ``what`` names, seconds for phases and run times), ``unit``.
+    ``training.data_wait``: ``step_seconds``, ``data_seconds``, ``fraction``.
+    ``training.ratio``: ``factor``, ``direction`` (``slower``, ``faster``), ``base_gpus``.
+    ``training.utilization``: ``pattern`` (``saw-tooth``, ``low``, None), ``low_fraction``, ``high_fraction``, ``all_gpus``.
+    ``training.remedy``: ``area`` (``input``), ``helped``, ``text``. ``training.batch_note``: ``text`` (the global batch differs).
+    ``training.predicted``: ``seconds`` of a time that the text computes.
+    ``bandwidth.pair``: ``source_gpu``, ``target_gpu``, ``value``, ``unit``, ``bandwidth_bytes_per_second``, ``both_ways``.
+    ``bandwidth.collective``: ``operation``, ``measure`` (``busbw``, ``algbw``, None), ``backend``, ``value``, ``unit``,
+    ``bandwidth_bytes_per_second``.
+    ``price``: ``amount_per_hour``, ``currency``, ``per_gpu``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from wiretax.model.observation import Scalar
+from wiretax.probe.readers import pasted
+from wiretax.probe.readers.piece import Piece, Text
+from wiretax.probe.readers.streams import Stream, streams
+from wiretax.probe.readers.training_words import WORD_NUMBERS, Word, words
+
+FORMAT = "training timings in words"
+_RATES = ("steps_per_second", "seconds_per_step", "samples_per_second", "tokens_per_second", "flops_per_second")
+_NOT_PROSE = re.compile(
+    r"NCCL (?:INFO|WARN|TRACE|ERROR)|Watchdog|WorkNCCL|NVRM|systemd\[| kernel: |^\s*File \"|'train_runtime'|\[Hardware Error\]|MiB /|"
+    r"^\s*\+-|NVIDIA-SMI|Link \d{1,2}[:,]|^#\s+nThread|avg bus bandwidth",
+    re.IGNORECASE,
+)
+_HINT = re.compile(
+    r"\d\s?(?:it|iters?|s|sec|ms|h|hours?|min|steps?|samples?|tok|im|TFLOPS|GB|Gb|MB|fps|TPS|EUR|USD|%|[x\u00d7])|[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|"
+    r"per second|on (?:one|two|four|eight|\d)|saw-?tooth|util|num_workers|workers|SSD|HDD",
+    re.IGNORECASE,
+)
+_PREDICTED = re.compile(r"\bT\s?[=≈~]|\bpredict|\btheoretical|\bexpected\b|\bideal\b|\bestimate|\bformula\b", re.IGNORECASE)
+COLLECTIVE = re.compile(
+    r"\b(all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|broadcast|send[-_/ ]?recv)\b", re.IGNORECASE
+)
+_MEASURE = re.compile(r"\b(busbw|bus bandwidth|algbw|algorithm bandwidth)\b", re.IGNORECASE)
+_RATIO = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)\s?[x\u00d7]\s(slower|faster)|(\d{1,3})\s?% (slower|faster)", re.IGNORECASE)
+_UTIL = re.compile(r"\butil(?:i[sz]ation)?\b", re.IGNORECASE)
+_SAWTOOTH = re.compile(r"saw-?tooth|oscillat|spik|drops to 0|0\s?%? (?:to|and|-) ?(?:9\d|100)", re.IGNORECASE)
+_RANGE = re.compile(r"(\d{1,3})\s?(?:%|\.\.|-|\u2013|to)\s?(?:to |and )?(\d{1,3})\s?%")
+_INPUT = re.compile(
+    r"\b(HDD|SSD|NVMe|disk|NFS|num_workers|dataloader|data loader|pin_memory|prefetch|ddp_spawn|dataset on)\b", re.IGNORECASE
+)
+_HELPED = re.compile(r"\b(removed|fixed|fixes|solved|helped|faster|improved|resolved|cured|went away)\b", re.IGNORECASE)
+_BATCH = re.compile(r"\(?((?:global|total|effective)[- ]batch[^,;|)]{0,40})\)?", re.IGNORECASE)
+_TRAINING = re.compile(r"train|step|throughput|speed|GPU|rate|epoch", re.IGNORECASE)
+_BEFORE_COUNT = ("on", "for", "with", "using")
+_TQDM = re.compile(r"(?:\d{1,3}%\|[^|]{0,80}\|\s?)?\d{1,9}/\d{1,9} \[[^\]]{3,80}\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a clause says beside its quantity."""
+
+    num_gpus: int | None = None
+    strategy: str | None = None
+    wire: str | None = None
+    phase: str | None = None
+    includes: str | None = None
+    scope: str | None = None
+
+    def over(self, other: Context) -> Context:
+        """This context, with the gaps filled from another."""
+        values = {name: getattr(self, name) if getattr(self, name) is not None else getattr(other, name) for name in self.__slots__}
+        return Context(**values)
+
+    def tags(self) -> dict[str, Scalar]:
+        """The part that every observation carries."""
+        return {"num_gpus": self.num_gpus, "strategy": self.strategy, "wire": self.wire}
+
+
+def read(text: Text) -> tuple[Piece, ...]:
+    """The timings of each stream, as one piece a stream."""
+    return tuple(piece for stream in streams(text) if (piece := _piece(text.source, stream)) is not None)
+
+
+def _piece(source: str, stream: Stream) -> Piece | None:
+    notes = pasted.Notes(source, stream.lines)
+    lines: set[int] = set()
+    heading = Context()
+    for line in stream.lines:
+        text = line.text
+        if not text.strip():
+            heading = Context()
+            continue
+        if len(text) > 2000 or _NOT_PROSE.search(text) or _is_table(text):
+            continue
+        if not _HINT.search(text):
+            # "2 GPUs:" on a line of its own speaks for the lines below it.
+            if len(text) < 80 and text.rstrip().endswith(":"):
+                found = context_of(words(text))
+                heading = found if found.num_gpus or found.strategy else Context()
+            continue
+        if _Line(line.number, text, heading, notes).read():
+            lines.add(line.number)
+    if not lines:
+        return None
+    return Piece(source=source, format=FORMAT, first_line=min(lines), observations=notes.observations(), understood=frozenset(lines))
+
+
+def _is_table(text: str) -> bool:
+    stripped = text.strip()
+    return stripped.startswith("|") and stripped.endswith("|") and stripped.count("|") >= 3
+
+
+def context_of(tokens: list[Word]) -> Context:
+    """What the words of a clause say of GPUs, strategy, wire, phase and scope; the first of each kind."""
+
+    def first(kind: str) -> str | None:
+        return next((word.name for word in tokens if word.kind == kind), None)
+
+    counts = [int(word.value) for word in tokens if word.kind == "count" and word.value is not None]
+    phases = [word.name for word in tokens if word.kind == "phase"]
+    wires = [word.name for word in tokens if word.kind == "wire"]
+    settings = [word.text for word in tokens if word.kind == "setting"]
+    wire = next((name for name in wires if name != "nccl"), wires[0] if wires else settings[0] if settings else None)
+    scope = first("scope")
+    for position, word in enumerate(tokens):
+        if word.kind == "scope" and tokens[position + 1 : position + 2] and tokens[position + 1].text.lower().startswith("batch"):
+            scope = None
+        if word.kind == "word" and word.text.lower() in _BEFORE_COUNT and not counts:
+            after = tokens[position + 1 : position + 2]
+            rest = tokens[position + 2 : position + 3]
+            if after and (not rest or rest[0].kind in ("separator", "arrow", "colon")):
+                if after[0].kind == "number" and after[0].value is not None and after[0].value.is_integer():
+                    counts.append(int(after[0].value))
+                elif after[0].text.lower() in WORD_NUMBERS:
+                    counts.append(WORD_NUMBERS[after[0].text.lower()])
+    return Context(
+        num_gpus=counts[0] if counts else None,
+        strategy=first("strategy"),
+        wire=wire,
+        phase=phases[0] if phases else None,
+        includes=next((name for name in phases[1:] if name == "communication" and phases[0] != name), None),
+        scope=scope,
+    )
+
+
+class _Line:
+    """Reads the clauses of one line."""
+
+    def __init__(self, number: int, text: str, heading: Context, notes: pasted.Notes) -> None:
+        self._number = number
+        self._text = text
+        self._heading = heading
+        self._notes = notes
+        self._label = text.strip(" #*-\t")[:80]
+        self._phases: dict[str, float] = {}
+        self._only_count: int | None = None
+        self._found = False
+        self._workload = (
+            "generation"
+            if re.search(r"\bgenerat|\binference\b|\bdecod|\bserving\b|\bprefill\b", text, re.IGNORECASE)
+            else "training"
+            if re.search(r"\btrain|\bfine-?tun|\bepoch|\boptimi[sz]er\b|\bbackward\b", text, re.IGNORECASE)
+            else None
+        )
+
+    def read(self) -> bool:
+        """Notes what the line says; whether it said anything."""
+        self._notes_beside()
+        # A progress bar is read elsewhere; what stands around it is read here.
+        text = _TQDM.sub(" ; ", self._text)
+        tokens = words(text)
+        head: list[Word] = []
+        colon = next((i for i, word in enumerate(tokens) if word.kind == "colon"), None)
+        if colon is not None and not any(word.kind in ("quantity", "pair") for word in tokens[:colon]):
+            head, tokens = tokens[:colon], tokens[colon + 1 :]
+            if head and head[-1].kind == "count":
+                tokens = [head[-1], *tokens]
+        around = context_of(head).over(self._heading)
+        if text != self._text and around.num_gpus is None:
+            around = context_of(words(text.split(";")[0])).over(around)
+        units = {(word.unit, word.dimension) for word in tokens if word.kind == "quantity" and word.dimension in (*_RATES, "seconds")}
+        lender = next((word for word in tokens if word.kind == "quantity" and (word.unit, word.dimension) in units), None)
+        counts = {int(word.value) for word in tokens if word.kind == "count" and word.value is not None}
+        self._only_count = counts.pop() if len(counts) == 1 else None
+        for sentence in _split(tokens, (".",)):
+            carried = Context()
+            for clause in _split(sentence):
+                carried = self._clause(_with_units(clause, lender if len(units) == 1 else None), around, carried)
+        if "step" in self._phases and "data" in self._phases and self._phases["step"] > 0:
+            self._add(
+                "training.data_wait",
+                around,
+                step_seconds=self._phases["step"],
+                data_seconds=self._phases["data"],
+                fraction=self._phases["data"] / self._phases["step"],
+            )
+        return self._found
+
+    def _add(self, kind: str, context: Context, **values: Scalar) -> None:
+        self._found = True
+        tags = context.tags() | {"workload": self._workload, "label": self._label}
+        self._notes.add(self._number, kind, **values, **tags)
+
+    def _clause(self, tokens: list[Word], around: Context, carried: Context) -> Context:
+        """Notes one clause, and returns what the next ones of the sentence go on speaking of."""
+        arrow = next((i for i, word in enumerate(tokens) if word.kind == "arrow" or _is_to(tokens, i)), None)
+        local = context_of(tokens)
+        if not _measured(tokens):
+            kept = Context(phase=carried.phase or local.phase, includes=carried.includes or local.includes)
+            if carried.phase and local.phase == "communication" != carried.phase:
+                kept = replace(kept, includes="communication")
+            return kept
+        said = (
+            local if local.phase is not None or local.scope is not None else replace(local, phase=carried.phase, includes=carried.includes)
+        )
+        if said.num_gpus is None and carried.num_gpus is not None and (said.wire or said.strategy):
+            said = replace(said, num_gpus=carried.num_gpus)
+        context = said.over(around)
+        goes_on = Context(phase=context.phase, includes=context.includes, num_gpus=_several(context.num_gpus))
+        if arrow is None:
+            self._quantities(tokens, context, tokens)
+            return goes_on
+        left, right = tokens[:arrow], tokens[arrow + 1 :]
+        before, after = _measured(left), _measured(right)
+        counts = [any(word.kind == "count" for word in side) for side in (left, right)]
+        if after and not before:
+            self._quantities(right, context_of(left).over(context), tokens)
+        elif before and after and all(counts):
+            left_context = context_of(left).over(around)
+            self._quantities(left, left_context, tokens)
+            self._quantities(right, context_of(right).over(replace(left_context, num_gpus=None)).over(around), tokens)
+        elif before and after:
+            self._change(before[-1], after[0], context)
+        return goes_on
+
+    def _quantities(self, tokens: list[Word], context: Context, clause: list[Word]) -> None:
+        measured = _measured(tokens)
+        steps = next((word for word in measured if word.dimension == "steps"), None)
+        pair = next((word.pair for word in clause if word.kind == "pair"), None)
+        for word in measured:
+            if word.dimension in _RATES:
+                self._rate(word, context)
+            elif word.dimension == "bytes_per_second":
+                self._bandwidth(word, context, pair)
+            elif word.dimension == "price":
+                currency = _currency(word.unit or "")
+                self._add("price", context, amount_per_hour=word.si_value, currency=currency, per_gpu=word.per_gpu)
+            elif word.dimension == "seconds":
+                self._seconds(word, context, steps)
+
+    def _rate(self, word: Word, context: Context) -> None:
+        if (
+            context.num_gpus is None
+            and context.strategy is None
+            and not re.search(r"train|step|throughput|speed|GPU|rate|epoch", self._text, re.IGNORECASE)
+        ):
+            return
+        scope = "per_process" if word.per_gpu or context.scope == "per_process" else "global" if context.num_gpus == 1 else context.scope
+        rates: dict[str, Scalar] = {str(word.dimension): word.si_value}
+        if word.dimension == "steps_per_second" and word.si_value:
+            rates["seconds_per_step"] = 1 / word.si_value
+        elif word.dimension == "seconds_per_step" and word.si_value:
+            rates["steps_per_second"] = 1 / word.si_value
+        self._add("training.rate", context, value=word.value, unit=word.unit, **rates, scope=scope or "unknown")
+
+    def _seconds(self, word: Word, context: Context, steps: Word | None) -> None:
+        if _PREDICTED.search(self._text):
+            self._add("training.predicted", context, seconds=word.si_value)
+        elif context.phase in ("forward", "backward", "optimizer", "communication", "data", "step") and steps is None:
+            context = replace(context, num_gpus=context.num_gpus or self._only_count)
+            self._add("training.phase", context, phase=context.phase, seconds=word.si_value, includes=context.includes)
+            if word.si_value is not None:
+                self._phases.setdefault(str(context.phase), word.si_value)
+        elif context.num_gpus is not None or context.strategy is not None:
+            per = context.phase if context.phase in ("epoch", "run") else None
+            count = None if steps is None or steps.value is None else int(steps.value)
+            self._add("training.run_time", context, seconds=word.si_value, steps=count, per=per)
+
+    def _bandwidth(self, word: Word, context: Context, pair: tuple[int, int] | None) -> None:
+        if pair is not None and pair[0] != pair[1]:
+            both = re.search(r"bidir|both ways|duplex|<->|↔", self._text, re.IGNORECASE) is not None
+            self._add(
+                "bandwidth.pair",
+                context,
+                source_gpu=pair[0],
+                target_gpu=pair[1],
+                value=word.value,
+                unit=word.unit,
+                bandwidth_bytes_per_second=word.si_value,
+                both_ways=both,
+            )
+            return
+        operation, measure = COLLECTIVE.search(self._text), _MEASURE.search(self._text)
+        if operation or measure:
+            backend = context.wire if context.wire in ("nccl", "gloo") else None
+            self._add(
+                "bandwidth.collective",
+                context,
+                operation=re.sub(r"[-_ /]+", "_", operation.group(1).lower()) if operation else None,
+                measure=None if measure is None else "algbw" if measure.group(1).lower().startswith("alg") else "busbw",
+                backend=backend,
+                value=word.value,
+                unit=word.unit,
+                bandwidth_bytes_per_second=word.si_value,
+            )
+
+    def _change(self, before: Word, after: Word, context: Context) -> None:
+        if before.dimension != after.dimension or before.si_value is None or after.si_value is None:
+            return
+        if before.dimension in _RATES:
+            what = str(before.dimension)
+        elif before.dimension == "seconds":
+            known = ("forward", "backward", "optimizer", "communication", "data", "step")
+            what = context.phase if context.phase in known else "run_time"
+        else:
+            return
+        self._add("training.change", context, what=what, before=before.si_value, after=after.si_value, unit=after.unit)
+
+    def _notes_beside(self) -> None:
+        text = self._text
+        ratio = _RATIO.search(text)
+        if ratio and "GPU" in text:
+            counts = [int(word.value or 0) for word in words(text) if word.kind == "count"]
+            factor = float(ratio.group(1)) if ratio.group(1) else 1 + float(ratio.group(3)) / 100
+            base = counts[1] if len(counts) > 1 else None
+            self._add(
+                "training.ratio",
+                Context(num_gpus=counts[0] if counts else None),
+                factor=factor,
+                direction=(ratio.group(2) or ratio.group(4)).lower(),
+                base_gpus=base,
+            )
+        if _UTIL.search(text) and "%" in text:
+            span = _RANGE.search(text)
+            low, high = (int(span.group(1)) / 100, int(span.group(2)) / 100) if span else (None, None)
+            pattern = "saw-tooth" if _SAWTOOTH.search(text) else "low" if high is not None and high <= 0.5 else None
+            if span or pattern:
+                together = re.search(r"\ball (?:cards|gpus|devices)\b|same time|together", text, re.IGNORECASE) is not None
+                self._add("training.utilization", Context(), pattern=pattern, low_fraction=low, high_fraction=high, all_gpus=together)
+        if _INPUT.search(text) and _HELPED.search(text):
+            self._add("training.remedy", Context(), area="input", helped=True, text=text.strip(" #")[:160])
+        batch = _BATCH.search(text)
+        if batch:
+            self._add("training.batch_note", Context(), text=batch.group(1).strip())
+
+
+def _measured(tokens: list[Word]) -> list[Word]:
+    return [word for word in tokens if word.kind == "quantity" and word.dimension is not None]
+
+
+def _split(tokens: list[Word], only: tuple[str, ...] = ()) -> list[list[Word]]:
+    """The tokens between separators, or between those of ``only``."""
+    clauses: list[list[Word]] = [[]]
+    for word in tokens:
+        if word.kind == "separator" and (not only or word.text.strip() in only):
+            clauses.append([])
+        else:
+            clauses[-1].append(word)
+    return [clause for clause in clauses if clause]
+
+
+def _several(count: int | None) -> int | None:
+    """A count that the next clause may share ("8 GPU PCIe 93 vs NVLink 188"); one GPU is mostly what the others are compared with."""
+    return count if count is not None and count > 1 else None
+
+
+def _is_to(tokens: list[Word], position: int) -> bool:
+    """Whether the word is the "to" of "from 19 ms to 400 ms"."""
+    if tokens[position].text.lower() != "to" or not 0 < position < len(tokens) - 1:
+        return False
+    return tokens[position - 1].kind in ("quantity", "number") and tokens[position + 1].kind == "quantity"
+
+
+def _with_units(clause: list[Word], lender: Word | None) -> list[Word]:
+    """Lends the one unit of a line to numbers that stand where a quantity must: before an arrow, after a count, before "on 2"."""
+    result = list(clause)
+    for position, word in enumerate(clause):
+        if word.kind != "number" or word.value is None:
+            continue
+        after = clause[position + 1] if position + 1 < len(clause) else None
+        before = clause[position - 1] if position > 0 else None
+        beyond = clause[position + 2] if position + 2 < len(clause) else None
+        unit = lender
+        leads_arrow = after is not None and (after.kind == "arrow" or after.text.lower() == "to") and beyond is not None
+        if leads_arrow and beyond is not None and beyond.kind == "quantity":
+            unit = beyond
+        follows_count = before is not None and (
+            before.kind == "count" or (before.kind in ("colon", "arrow") and position > 1 and clause[position - 2].kind == "count")
+        )
+        before_on = after is not None and after.text.lower() in _BEFORE_COUNT and beyond is not None
+        if unit is None or unit.si_value is None or not unit.value or not (leads_arrow or follows_count or before_on):
+            continue
+        scale = unit.si_value / unit.value
+        result[position] = Word(
+            "quantity", word.text, word.start, word.value, unit.unit, unit.dimension, word.value * scale, per_gpu=unit.per_gpu
+        )
+    return result
+
+
+def _currency(unit: str) -> str:
+    signs = {"€": "EUR", "$": "USD", "£": "GBP"}
+    return next((code for sign, code in signs.items() if sign in unit), re.split(r"[\s/]", unit)[0].upper())
