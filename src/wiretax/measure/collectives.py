@@ -6,21 +6,19 @@ the sizes between, then the other operations likewise, and only then more sample
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wiretax.measure import operations as ops
 from wiretax.measure import transport
 from wiretax.measure.buffers import Arenas, make_arenas
 from wiretax.measure.groups import Group, open_group, plan_groups
-from wiretax.measure.host_load import HostLoadMeter, meter_of
+from wiretax.measure.host_load import meter_of
 from wiretax.measure.rank import OutOfTimeError, Rank
 from wiretax.measure.rotation import Graph, Rotation
+from wiretax.measure.series import Backend, Scribe, Series
 from wiretax.measure.timing import FIRST_SAMPLES, MOST_SAMPLES, UNTIMED_OPERATIONS, Sampler, Summary, timer_for
-from wiretax.model.measurement import OPERATIONS, Collective, Incident, Mode, Operation, Point, Transport
-from wiretax.units import size as size_text
+from wiretax.model.measurement import OPERATIONS, Mode, Operation
 
 SIZES = tuple(2**power for power in range(3, 31))
 """8 B to 1 GiB."""
@@ -36,18 +34,6 @@ SAMPLES_A_VISIT = 24
 _UNSUPPORTED = ("not supported", "not support", "unsupported", "not implemented", "no backend type")
 
 
-@dataclass(slots=True)
-class _Series:
-    """One operation and mode while it is measured."""
-
-    operation: Operation
-    mode: Mode
-    points: dict[int, Summary] = field(default_factory=dict)
-    too_slow: set[int] = field(default_factory=set)
-    too_large: set[int] = field(default_factory=set)
-    impossible: str | None = None
-
-
 def _can_be_better(summary: Summary) -> bool:
     return summary.stopped != "tight" and len(summary.samples_seconds) < MOST_SAMPLES
 
@@ -55,7 +41,7 @@ def _can_be_better(summary: Summary) -> bool:
 def sweep(
     rank: Rank,
     *,
-    backend: Literal["nccl", "gloo"],
+    backend: Backend,
     wire: str,
     operations: Sequence[Operation] = OPERATIONS,
     sizes: Sequence[int] = SIZES,
@@ -97,48 +83,36 @@ def sweep(
             group = Group(members=members, index=members.index(rank.rank), name=f"{number}:{'-'.join(map(str, members))}")
             meter.start()
             last = not any(rank.rank in later for later in groups[number + 1 :])
-            _GroupSweep(rank, group, backend, wire, environment or {}, meter).run(operations, modes, sizes, share, last=last)
+            scribe = Scribe(rank, group, backend, wire, environment or {}, meter)
+            _GroupSweep(rank, group, backend, scribe).run(operations, modes, sizes, share, last=last)
         rank.exchange("sweep/group", True)
 
 
 class _GroupSweep:
     """The sweep of one group of ranks."""
 
-    def __init__(
-        self,
-        rank: Rank,
-        group: Group,
-        backend: Literal["nccl", "gloo"],
-        wire: str,
-        environment: dict[str, str],
-        meter: HostLoadMeter,
-    ) -> None:
-        self._rank, self._group, self._backend, self._meter = rank, group, backend, meter
-        self._requested, self._environment = wire, environment
-        self._wire = wire
-        self._wire_requested: str | None = None
+    def __init__(self, rank: Rank, group: Group, backend: Backend, scribe: Scribe) -> None:
+        self._rank, self._group, self._backend, self._scribe = rank, group, backend, scribe
         self._position: tuple[str, int | None] = ("connect", None)
-        self._transports: tuple[Transport, ...] = ()
         self._timer = timer_for(rank)
-        self._verified: dict[Operation, dict[int, bool]] = {}
-        self._eager: dict[tuple[Operation, int], float] = {}
+        self._known: dict[int, float] = {}
         self._end = 0.0
 
     def run(self, operations: Sequence[Operation], modes: Sequence[Mode], sizes: Sequence[int], seconds: float, *, last: bool) -> None:
         """Opens the group, measures for at most ``seconds``, closes it unless it is this rank's last."""
-        rank, group = self._rank, self._group
-        started = rank.clock()
-        series = [_Series(operation, mode, impossible=self._impossible(operation, mode)) for operation in operations for mode in modes]
-        rank.at("connect", self._requested, None, group.size)
+        rank, group, scribe = self._rank, self._group, self._scribe
+        self._end = rank.clock() + seconds
+        right: dict[Operation, dict[int, bool]] = {operation: {} for operation in operations}
+        series = [Series(one, mode, right[one], impossible=self._impossible(one, mode)) for one in operations for mode in modes]
+        rank.at("connect", scribe.wire, None, group.size)
         try:
             with open_group(rank, self._backend, group, last=last):
                 self._connect()
-                self._end = started + seconds
                 arenas = make_arenas(rank, max(sizes, default=8), group.members, group.name)
                 self._measure([one for one in series if one.impossible is None], sorted(set(sizes)), arenas)
-                if self._backend == "nccl":
-                    self._read_transports()
-                self._finish(series)
+                scribe.read_transports()
+                for one in series:
+                    scribe.keep(one)
         except OutOfTimeError:
             raise
         except RuntimeError as error:
@@ -169,20 +143,12 @@ class _GroupSweep:
         self._rank.tick()
         if self._backend != "nccl":
             return
-        self._read_transports()
-        self._wire, self._wire_requested = transport.name_wire(self._requested, self._transports)
+        self._scribe.name_wire()
         if self._group.is_first and (path := transport.loaded_nccl()) is not None:
             version = ".".join(map(str, torch.cuda.nccl.version()))
             self._rank.emit_fact("nccl_loaded", {"path": path, "version": version})
 
-    def _read_transports(self) -> None:
-        """From the debug files of all members, each reading its own."""
-        members = self._group.members
-        found = self._rank.exchange(f"{self._group.name}/transports", transport.own_channels(os.environ), members)
-        channels = [{(source, target, name): count for source, target, name, count in one} for one in found]
-        self._transports = transport.join_channels(channels, [self._rank.gpus[member] for member in members])
-
-    def _measure(self, series: list[_Series], sizes: list[int], arenas: Arenas) -> None:
+    def _measure(self, series: list[Series], sizes: list[int], arenas: Arenas) -> None:
         """Quickly first, the most useful first; then better."""
         started, seconds = self._rank.clock(), max(self._end - self._rank.clock(), 0.0)
         coarse = sizes[::-1][::COARSE_STRIDE][::-1]
@@ -199,7 +165,7 @@ class _GroupSweep:
             self._quickly(one, sizes, arenas, self._end, len(series) - number)
         self._refine(series, arenas)
 
-    def _refine(self, series: list[_Series], arenas: Arenas) -> None:
+    def _refine(self, series: list[Series], arenas: Arenas) -> None:
         """More samples where the median is not known well, in rounds; unstable sizes first, all-reduce with the larger share."""
         while True:
             todo = [(one, size) for one in series for size, summary in sorted(one.points.items()) if _can_be_better(summary)]
@@ -217,7 +183,7 @@ class _GroupSweep:
             if not refined:
                 return
 
-    def _quickly(self, series: _Series, sizes: list[int], arenas: Arenas, until: float, series_left: int) -> None:
+    def _quickly(self, series: Series, sizes: list[int], arenas: Arenas, until: float, series_left: int) -> None:
         """A few samples of each size, from small to large, leaving out what would take more than this series' share."""
         for size in sizes:
             if series.impossible is not None:
@@ -228,31 +194,33 @@ class _GroupSweep:
             if 4 * max(shape.source_elements, shape.target_elements) > arenas.num_bytes:
                 series.too_large.add(shape.num_bytes)
                 continue
-            left = until - self._rank.clock()
-            cost = (UNTIMED_OPERATIONS + 2 + FIRST_SAMPLES / 2) * self._estimate(series, shape.num_bytes)
+            left, cost = until - self._rank.clock(), self._quick_seconds(shape.num_bytes)
             # half of the share: the sizes around this one cost about as much together
             go = left > 0 and cost <= 0.5 * left / series_left
-            go = go or (not series.points and self._end > self._rank.clock())
+            # a series with nothing at all is worth more than its share
+            go = go or (not series.points and cost < self._end - self._rank.clock())
             seconds = self._agree(max(0.5 * left / series_left, 0.0) if go else None)
             if seconds is None:
                 series.too_slow.add(shape.num_bytes)
                 continue
             self._one(series, shape.num_bytes, arenas, seconds, FIRST_SAMPLES)
 
-    def _estimate(self, series: _Series, num_bytes: int) -> float:
-        """Seconds of one operation, from the nearest smaller size known of this series; zero where nothing is known."""
-        known = [size for size in series.points if size <= num_bytes]
-        return series.points[max(known)].seconds * num_bytes / max(known) if known else 0.0
+    def _quick_seconds(self, num_bytes: int) -> float:
+        """What a first look at a size will take, from what is known of other sizes; zero where nothing is."""
+        if not self._known:
+            return 0.0
+        near = max((size for size in self._known if size <= num_bytes), default=min(self._known))
+        return (UNTIMED_OPERATIONS + 2 + FIRST_SAMPLES / 2) * self._known[near] * max(num_bytes / near, 1.0)
 
-    def _one(self, series: _Series, size: int, arenas: Arenas, seconds: float, most: int) -> None:
+    def _one(self, series: Series, size: int, arenas: Arenas, seconds: float, most: int) -> None:
         """Measures one size of one series, better than before if it was measured, and keeps it. All members give the same ``seconds``."""
         rank, group = self._rank, self._group
         shape = ops.shape_of(series.operation, size, group.size)
         self._position = (series.operation, shape.num_bytes)
-        rank.at(series.operation, self._wire, shape.num_bytes, group.size)
+        rank.at(series.operation, self._scribe.wire, shape.num_bytes, group.size)
         slices = arenas.slices(shape.source_elements, shape.target_elements)
         try:
-            self._verify(series.operation, shape, slices[0])
+            self._verify(series, shape, slices[0])
         except (RuntimeError, NotImplementedError) as error:
             if not any(words in str(error).lower() for words in _UNSUPPORTED):
                 raise
@@ -263,7 +231,7 @@ class _GroupSweep:
         graph = None
         call: Callable[[], Any] = rotation
         if series.mode == "graph":
-            graph = self._capture(series, rotation, self._eager.get((series.operation, shape.num_bytes)), earlier)
+            graph = self._capture(series, rotation, earlier)
             if graph is None:
                 return
             call = graph.replay
@@ -285,20 +253,16 @@ class _GroupSweep:
             return
         series.points[shape.num_bytes] = summary
         series.too_slow.discard(shape.num_bytes)
-        if series.mode == "eager":
-            self._eager[series.operation, shape.num_bytes] = summary.seconds
-        if group.is_first:
-            rank.emit_point(self._header(series), self._point(series.operation, shape.num_bytes, summary))
+        self._known[shape.num_bytes] = summary.seconds
+        self._scribe.keep(series, shape.num_bytes)
 
-    def _capture(self, series: _Series, rotation: Rotation, eager_seconds: float | None, earlier: Summary | None) -> Graph | None:
+    def _capture(self, series: Series, rotation: Rotation, earlier: Summary | None) -> Graph | None:
         """A graph of as many operations as make a good sample; None where that fails (on every rank alike, which they agree on)."""
         if earlier is not None:
             operations = Graph.operations_of(earlier)
         else:
-            if eager_seconds is None:
-                taken, _ = self._join(self._timer.burst(rotation, lead=2, samples=1, calls=2), 0.0)
-                eager_seconds = taken[0]
-            operations = Graph.operations_for(eager_seconds, self._timer.shortest_sample_seconds)
+            taken, _ = self._join(self._timer.burst(rotation, lead=1, samples=1, calls=2), 0.0)
+            operations = Graph.operations_for(taken[0], self._timer.shortest_sample_seconds)
         self._timer.wait()
         graph, why = None, ""
         try:
@@ -311,19 +275,19 @@ class _GroupSweep:
             return None
         return graph
 
-    def _verify(self, operation: Operation, shape: ops.Shape, buffers: tuple[Any, Any]) -> None:
+    def _verify(self, series: Series, shape: ops.Shape, buffers: tuple[Any, Any]) -> None:
         """Compares the result by value, once per operation and size; wrong data is an incident, and measuring goes on."""
-        done = self._verified.setdefault(operation, {})
-        if shape.num_bytes in done:
+        if shape.num_bytes in series.right:
             return
-        group, (source, target) = self._group, buffers
+        group, (source, target), operation = self._group, buffers, series.operation
         ops.prepare(operation, source, target, group.index, group.size)
         ops.run(operation, source, target, group.index, group.size)
         self._timer.wait()
         right = ops.is_right(operation, target, group.index, group.size)
         if not right:
-            self._incident("wrong_data", operation, shape.num_bytes, "the result did not hold the values that the ranks had given")
-        done[shape.num_bytes] = all(self._rank.exchange(f"{group.name}/right", right, group.members))
+            why = "the result did not hold the values that the ranks had given"
+            self._scribe.incident("wrong_data", operation, shape.num_bytes, why)
+        series.right[shape.num_bytes] = all(self._rank.exchange(f"{group.name}/right", right, group.members))
 
     def _join(self, samples: list[float], spent: float) -> tuple[list[float], float]:
         """The slowest rank of each sample, and the time as the first member sees it: the same for all, so that all go on alike."""
@@ -333,78 +297,8 @@ class _GroupSweep:
     def _agree(self, value: Any) -> Any:
         return self._rank.agree(f"{self._group.name}/agree", value, self._group.members[0])
 
-    def _point(self, operation: Operation, num_bytes: int, summary: Summary) -> Point:
-        algbw = num_bytes / summary.seconds
-        return Point(
-            num_bytes=num_bytes,
-            seconds=summary.seconds,
-            p95_seconds=summary.p95_seconds,
-            algbw_bytes_per_second=algbw,
-            busbw_bytes_per_second=algbw * ops.bus_factor(operation, self._group.size),
-            samples_seconds=summary.samples_seconds,
-            operations_per_sample=summary.operations_per_sample,
-            stopped=summary.stopped,
-            unstable=summary.unstable,
-        )
-
-    def _header(self, series: _Series) -> Collective:
-        missing = {}
-        name = transport.describe(self._transports) if self._backend == "nccl" else "gloo/tcp"
-        if name is None:
-            missing["transport"] = "NCCL's debug file names no channel between ranks" if self._group.size > 1 else "one rank has no peer"
-        verified = self._verified.get(series.operation)
-        if not verified:
-            missing["verified"] = "not measured"
-        if series.impossible is not None:
-            missing["points"] = series.impossible
-        elif series.too_large or series.too_slow:
-            missing["points"] = "; ".join(
-                f"{', '.join(size_text(size) for size in sorted(sizes))}: {why}"
-                for sizes, why in (
-                    (series.too_large, "does not fit into free memory"),
-                    (series.too_slow, "would take longer than there was time for"),
-                )
-                if sizes
-            )
-        return Collective(
-            backend=self._backend,
-            operation=series.operation,
-            wire=self._wire,
-            wire_requested=self._wire_requested,
-            world_size=self._group.size,
-            gpus=tuple(self._rank.gpus[member] for member in self._group.members) if self._rank.gpus else (),
-            mode=series.mode,
-            transport=name,
-            transports=self._transports,
-            verified=all(verified.values()) if verified else None,
-            environment=self._environment,
-            host_load=self._meter.read(),
-            missing=missing,
-        )
-
-    def _finish(self, series: list[_Series]) -> None:
-        """The last word on every series: what could not be measured and why, the load over all of it."""
-        if self._group.is_first:
-            for one in series:
-                self._rank.emit_point(self._header(one), None)
-
     def _report(self, error: RuntimeError) -> None:
-        """An incident at the place where the backend failed; gloo says by an error that a peer did not answer in time."""
+        """An incident at the place where the backend failed; a backend's own time-out is a hang."""
         text = str(error)
         kind: Literal["hang", "error"] = "hang" if "timed out" in text.lower() or "timeout" in text.lower() else "error"
-        self._incident(kind, *self._position, text)
-
-    def _incident(self, kind: Literal["hang", "error", "wrong_data"], operation: str, num_bytes: int | None, detail: str) -> None:
-        self._rank.emit(
-            Incident(
-                kind=kind,
-                stage=f"wire:{self._requested}",
-                rank=self._rank.rank,
-                gpu=self._rank.gpu,
-                operation=operation,
-                wire=self._wire,
-                num_bytes=num_bytes,
-                world_size=self._group.size,
-                detail=detail,
-            )
-        )
+        self._scribe.incident(kind, *self._position, text)
