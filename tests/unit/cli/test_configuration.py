@@ -59,7 +59,7 @@ def test_a_stronger_source_decides_between_quick_and_full(job: Job, alone: Path,
     ("text", "words"),
     [
         ("[check]\nbugdet = 3\n", ["wiretax.toml", "check.bugdet", "Did you mean budget?"]),
-        ("[chek]\nbudget = 3\n", ["wiretax.toml", "[chek]", "Did you mean check?"]),
+        ("[checq]\nbudget = 3\n", ["wiretax.toml", "[checq]", "Did you mean check?"]),
         ("check = 3\n", ["wiretax.toml", "check must be a table"]),
         ("[check]\nbudget = 'soon'\n", ["wiretax.toml", "check.budget", "is no time span"]),
         ("[check]\nbudget = [3]\n", ["check.budget must be a single value"]),

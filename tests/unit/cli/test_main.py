@@ -103,8 +103,8 @@ def test_every_command_of_the_table_can_be_imported_and_has_help(name: str, capf
 
 
 def test_an_unknown_command_is_wrong_usage(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["chek"]) == 2
-    assert "No such command 'chek'" in capfd.readouterr().err
+    assert main.run(["checq"]) == 2
+    assert "No such command 'checq'" in capfd.readouterr().err
 
 
 def test_the_version_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
