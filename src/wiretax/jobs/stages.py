@@ -22,6 +22,7 @@ NCCL_START_SECONDS = 0.7
 """A communicator and its first collective."""
 
 
+WEIGHTS = {"default": 4.0, "clean": 3.0, "p2p_off": 2.5, "socket": 2.0, "p2p_forced": 2.0, "gloo": 1.5}
 TITLES = {
     "default": "as found",
     "clean": "without the variables that disable P2P or shared memory",
@@ -59,72 +60,72 @@ def gpu_plan(
     count = len(gpus)
     single = count == 1
     pairs = [[source, target] for source in range(count) for target in range(count) if source != target]
-    stages = [
-        Stage(
-            name="compute",
-            title="matrix product and memory of each GPU",
-            function="wiretax.measure.compute:compute",
-            weight=1.5,
-            overhead_seconds=CUDA_START_SECONDS,
-            min_seconds=0.5,
-            max_seconds=3.0 + 1.0 * count,
-            ranks=count,
-        ),
-        Stage(
-            name="copies",
-            title="copies between GPUs and host",
-            function="wiretax.measure.copies:pair_copies",
-            arguments={"pairs": pairs},
-            weight=1.5,
-            overhead_seconds=CUDA_START_SECONDS,
-            min_seconds=0.5,
-            max_seconds=4.0 + 0.25 * len(pairs),
-            ranks=count,
-        ),
-        Stage(
-            name="peer_truth",
-            title="data written by a peer, read back on both sides",
-            function="wiretax.measure.peer_truth:peer_truth",
-            weight=0.5,
-            overhead_seconds=CUDA_START_SECONDS,
-            min_seconds=0.3,
-            max_seconds=2.0 + 0.2 * len(pairs),
-        ),
-    ]
-    weights = {"default": 4.0, "clean": 3.0, "p2p_off": 2.5, "socket": 2.0, "p2p_forced": 2.0, "gloo": 1.5}
-    for wire in wires(environment, cuda=True, configuration=configuration, may_force_p2p=count > 1):
+    compute = Stage(
+        name="compute",
+        title="matrix product and memory of each GPU",
+        function="wiretax.measure.compute:compute",
+        weight=1.5,
+        overhead_seconds=CUDA_START_SECONDS,
+        min_seconds=0.5,
+        max_seconds=4.0 + 1.0 * count,
+        ranks=count,
+    )
+    copies = Stage(
+        name="copies",
+        title="copies between GPUs and host",
+        function="wiretax.measure.copies:pair_copies",
+        arguments={"pairs": pairs},
+        weight=1.5,
+        overhead_seconds=CUDA_START_SECONDS,
+        min_seconds=0.5,
+        max_seconds=4.0 + 0.25 * len(pairs),
+        ranks=count,
+    )
+    peer_truth = Stage(
+        name="peer_truth",
+        title="data written by a peer, read back on both sides",
+        function="wiretax.measure.peer_truth:peer_truth",
+        weight=0.5,
+        overhead_seconds=CUDA_START_SECONDS,
+        min_seconds=0.3,
+        max_seconds=2.0 + 0.2 * len(pairs),
+    )
+    overlap = Stage(
+        name="overlap",
+        title="a matrix product beside an all-reduce",
+        function="wiretax.measure.overlap:overlap",
+        arguments={"wire": "default", "num_bytes": 2**28},
+        weight=0.5,
+        overhead_seconds=CUDA_START_SECONDS + NCCL_START_SECONDS,
+        min_seconds=0.5,
+        max_seconds=3.0,
+        wire="default",
+        ranks=count,
+        needs=("wire:default",),
+    )
+    wire_stages = {}
+    for wire in wires(environment, cuda=True, configuration=configuration, may_force_p2p=not single):
         if only_wires is not None and wire.name not in only_wires:
             continue
-        if level == "quick" and wire.name not in ("default", "clean", "p2p_off"):
+        if level == "quick" and wire.name not in ("default", "clean", "p2p_off") and only_wires is None:
             continue
-        stages.append(
-            _wire_stage(
-                wire,
-                operations=only_operations or (QUICK_OPERATIONS if level == "quick" else OPERATIONS),
-                sizes=sizes_up_to(MAX_BYTES[level]),
-                modes=["eager", "graph"] if wire.backend == "nccl" else ["eager"],
-                world_sizes=world_sizes(count),
-                weight=weights.get(wire.name, 1.0),
-                overhead_seconds=CUDA_START_SECONDS + (NCCL_START_SECONDS if wire.backend == "nccl" else 0.3),
-                ranks=count,
-            )
+        quick_operations = QUICK_OPERATIONS[:1] if wire.name == "p2p_off" else QUICK_OPERATIONS
+        wire_stages[wire.name] = _wire_stage(
+            wire,
+            operations=only_operations or (quick_operations if level == "quick" else OPERATIONS),
+            sizes=sizes_up_to(MAX_BYTES[level]),
+            modes=["eager", "graph"] if wire.backend == "nccl" else ["eager"],
+            world_sizes=world_sizes(count),
+            weight=WEIGHTS.get(wire.name, 1.0),
+            overhead_seconds=CUDA_START_SECONDS + (NCCL_START_SECONDS if wire.backend == "nccl" else 0.3),
+            ranks=count,
         )
-    if not single and level != "quick" and only_wires is None:
-        stages.append(
-            Stage(
-                name="overlap",
-                title="a matrix product beside an all-reduce",
-                function="wiretax.measure.overlap:overlap",
-                arguments={"wire": "default", "num_bytes": 2**28},
-                weight=0.5,
-                overhead_seconds=CUDA_START_SECONDS + NCCL_START_SECONDS,
-                min_seconds=0.5,
-                max_seconds=3.0,
-                wire="default",
-                ranks=count,
-                needs=("wire:default",),
-            )
-        )
+    found = [wire_stages.pop(name) for name in ("default", "clean") if name in wire_stages]
+    if only_wires is not None or only_operations is not None:
+        stages = [*found, *wire_stages.values()]
+    else:
+        others = [] if single or level == "quick" else [overlap]
+        stages = [*found, peer_truth, copies, *_taken(wire_stages, "p2p_off"), compute, *wire_stages.values(), *others]
     ranks = 2 if single else count
     return LaunchPlan(
         world_size=ranks,
@@ -165,6 +166,10 @@ def cpu_plan(level: Level, num_ranks: int, *, only_operations: tuple[Operation, 
         ),
     )
     return LaunchPlan(world_size=num_ranks, device="cpu", stages=stages)
+
+
+def _taken(stages: dict[str, Stage], name: str) -> list[Stage]:
+    return [stages.pop(name)] if name in stages else []
 
 
 def _wire_stage(wire: Wire, *, weight: float, overhead_seconds: float, ranks: int | None, **arguments: Any) -> Stage:
