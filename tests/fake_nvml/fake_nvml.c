@@ -10,7 +10,7 @@
  *   name= uuid= bus= memory= cc=9.0 links=s*18 | 1,1,1,1,- | none  mig=1 fabric=3 ...
  *   p2p=0,0,0,0,5              read, write, nvlink, atomics, pci    path=30
  *
- * A link's letter: a number is a GPU, s a switch, n a CPU, ? an end the driver does not tell, - a link that is down.
+ * A link's letter: a number is a GPU, s a switch, h a switch whose address is hidden, n a CPU, ? an end the driver does not tell, - a link that is down.
  * Built with -DOLD_DRIVER it lacks the functions that drivers before 2022 lack.
  */
 #include <signal.h>
@@ -258,6 +258,7 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, Pci *info) 
   memset(info, 0, sizeof *info);
   if (letter == '?') return NOT_SUPPORTED;
   if (letter == 'g') address_of(peer, info->address, sizeof info->address);
+  else if (letter == 'h') snprintf(info->address, sizeof info->address, "FFFFFFFF:FF:FF.0");
   else snprintf(info->address, sizeof info->address, "00000000:C%u:00.0", link % 4);
   return OK;
 }
@@ -275,12 +276,17 @@ int nvmlDeviceGetNvLinkErrorCounter(void *device, unsigned link, unsigned counte
 int nvmlDeviceGetFieldValues(void *device, int count, FieldValue *fields) {
   DEVICE;
   for (int i = 0; i < count; i++) {
-    unsigned link = fields[i].field == 164 ? fields[i].scope : 0;
+    unsigned link = fields[i].scope;
     int peer;
     fields[i].result = NOT_SUPPORTED;
     if (fields[i].field == 91 && strcmp(gpu_value("link_count", gpu, "told"), "-")) {
       fields[i].type = 1, fields[i].value.u = links_of(gpu), fields[i].result = links_of(gpu) ? OK : NOT_SUPPORTED;
     }
+#ifndef OLD_DRIVER
+    if (fields[i].field >= 161 && fields[i].field <= 163 && strcmp(gpu_value("link_field_errors", gpu, "0"), "-")) {
+      fields[i].type = 3, fields[i].value.ull = strtoull(gpu_value("link_field_errors", gpu, "0"), NULL, 0), fields[i].result = OK;
+    }
+#endif
 #ifdef OLD_DRIVER
     if (fields[i].field >= 84 && fields[i].field <= 89) {
 #else

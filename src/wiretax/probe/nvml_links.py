@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from wiretax.model.machine import NvLink
 from wiretax.probe.nvml import DEAD, Handle, Sheet, Unread, call, field_values, link_count, pci_address
@@ -11,6 +11,9 @@ from wiretax.probe.nvml_words import LEGACY_LINK_SPEED_FIELDS, NVLINK_ERRORS, NV
 MAX_LINKS = 36
 """``NVML_NVLINK_MAX_LINKS`` of the newest header; asked only where the driver does not tell how many there are."""
 
+_OLD_ERRORS = {Field.NVLINK_DL_REPLAY: "replay", Field.NVLINK_DL_RECOVERY: "recovery", Field.NVLINK_DL_CRC: "crc_flit"}
+_NEW_ERRORS = {Field.NVLINK_RECOVERY_EVENTS: "recovery", Field.NVLINK_EFFECTIVE_ERRORS: "effective"}
+_PER_LINK = (Field.NVLINK_GET_SPEED, *_OLD_ERRORS, *_NEW_ERRORS)
 _REMOTE_KINDS = {0: "gpu", 1: "cpu", 2: "switch"}
 
 
@@ -41,66 +44,78 @@ def read_links(handle: Handle) -> tuple[NvLink, ...]:
                 break
     if not active and refused is not None:
         raise refused
-    speeds = _link_speeds(handle, [index for index, up in active.items() if up])
-    return tuple(_read_link(handle, index, up, speeds.get(index)) for index, up in active.items())
+    known = _ask_at_once(handle, [index for index, up in active.items() if up])
+    return tuple(_read_link(handle, index, known) if up else _down(index) for index, up in active.items())
 
 
-def _link_speeds(handle: Handle, links: Sequence[int]) -> dict[int, int]:
-    questions = [(int(Field.NVLINK_GET_SPEED), link) for link in links]
-    legacy = {link: (LEGACY_LINK_SPEED_FIELDS[link], 0) for link in links if link < len(LEGACY_LINK_SPEED_FIELDS)}
-    common = (int(Field.NVLINK_SPEED_MBPS_COMMON), 0)
-    speeds: dict[int, int] = {}
-    if links:
-        try:
-            answers = field_values(handle, [*questions, *legacy.values(), common])
-        except Unread:
-            return {}
-        for link, question in zip(links, questions, strict=True):
-            for asked in (question, legacy.get(link, common), common):
-                if answers.get(asked, 0) > 0:
-                    speeds[link] = answers[asked]
-                    break
-    return speeds
+def _ask_at_once(handle: Handle, links: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Speeds and error counters of all links in one call: asked one by one they take most of a look at a big machine."""
+    questions = [(int(field), link) for link in links for field in _PER_LINK]
+    questions += [(field, 0) for field in (*LEGACY_LINK_SPEED_FIELDS, int(Field.NVLINK_SPEED_MBPS_COMMON))]
+    try:
+        return field_values(handle, questions) if links else {}
+    except Unread as refusal:
+        if refusal.code in DEAD:
+            raise
+        return {}
 
 
-def _read_link(handle: Handle, index: int, active: bool, speed_mbps: int | None) -> NvLink:
-    if not active:
-        reason = "the link is not active"
-        missing = dict.fromkeys(("bandwidth_bytes_per_second", "version", "remote_pci_bus_id"), reason)
-        return NvLink(index=index, active=False, missing=missing)
+def _down(index: int) -> NvLink:
+    missing = dict.fromkeys(("bandwidth_bytes_per_second", "version", "remote_pci_bus_id"), "the link is not active")
+    return NvLink(index=index, active=False, missing=missing)
+
+
+def _read_link(handle: Handle, index: int, known: Mapping[tuple[int, int], int]) -> NvLink:
     sheet = Sheet()
-    if speed_mbps is None:
-        sheet.missing["bandwidth_bytes_per_second"] = "the driver states no speed for the link"
-    else:
-        sheet.values["bandwidth_bytes_per_second"] = speed_mbps * 1e6
-    sheet.read("version", lambda: _link_generation(call("nvmlDeviceGetNvLinkVersion", handle, index)))
-    sheet.read("remote_pci_bus_id", lambda: pci_address(call("nvmlDeviceGetNvLinkRemotePciInfo", handle, index)))
+    sheet.read("bandwidth_bytes_per_second", lambda: _speed(index, known) * 1e6)
+    generation = sheet.read("version", lambda: _link_generation(call("nvmlDeviceGetNvLinkVersion", handle, index)))
+    sheet.read("remote_pci_bus_id", lambda: _far_end(handle, index))
     kind = sheet.read("remote_kind", lambda: _REMOTE_KINDS.get(call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, index), "unknown"))
+    errors = sheet.read("errors", lambda: _errors(handle, index, known, generation))
     if sheet.dead is not None:
         raise sheet.dead
     if kind is None:
         del sheet.missing["remote_kind"]  # "unknown" says it
-    errors: dict[str, int] = {}
-    for counter, name in enumerate(NVLINK_ERRORS):
-        try:
-            errors[name] = int(call("nvmlDeviceGetNvLinkErrorCounter", handle, index, counter))
-        except Unread as refusal:
-            sheet.missing["errors"] = refusal.reason
+    if errors is None:
+        sheet.values["errors"] = {}
+    return NvLink(index=index, active=True, missing=sheet.missing, **sheet.values)
+
+
+def _speed(index: int, known: Mapping[tuple[int, int], int]) -> int:
+    legacy = LEGACY_LINK_SPEED_FIELDS[index] if index < len(LEGACY_LINK_SPEED_FIELDS) else int(Field.NVLINK_SPEED_MBPS_COMMON)
+    for asked in ((int(Field.NVLINK_GET_SPEED), index), (legacy, 0), (int(Field.NVLINK_SPEED_MBPS_COMMON), 0)):
+        if known.get(asked, 0) > 0:
+            return known[asked]
+    raise Unread("the driver states no speed for the link")
+
+
+def _far_end(handle: Handle, index: int) -> str:
+    address = pci_address(call("nvmlDeviceGetNvLinkRemotePciInfo", handle, index))
+    if address.startswith("FFFFFFFF"):  # seen in virtual machines, whose NVSwitches belong to the host
+        raise Unread("NVML: the far end's address is hidden")
+    return address
+
+
+def _errors(handle: Handle, index: int, known: Mapping[tuple[int, int], int], generation: int | None) -> dict[str, int]:
+    """Error counters since driver load: the old ones, or where a link has none of them those of NVLink 5.
+
+    Symbol errors are left out, healthy links have them. ``crc_data`` is left out from NVLink 4 on: healthy pairs of H200 show small
+    numbers there while no CRC error and no replay was counted.
+    """
+    errors = {name: known[int(field), index] for field, name in _OLD_ERRORS.items() if (int(field), index) in known}
     if not errors:
-        errors = _new_link_errors(handle, index)
-        if errors:
-            del sheet.missing["errors"]
-    return NvLink(index=index, active=True, errors=errors, missing=sheet.missing, **sheet.values)
-
-
-def _new_link_errors(handle: Handle, index: int) -> dict[str, int]:
-    """Counters of NVLink 5, which has none of the old four; symbol errors are left out, healthy links have them."""
-    names = {Field.NVLINK_RECOVERY_EVENTS: "recovery", Field.NVLINK_EFFECTIVE_ERRORS: "effective"}
-    try:
-        answers = field_values(handle, [(int(field), index) for field in names])
-    except Unread:
-        return {}
-    return {names[Field(field)]: value for (field, _), value in answers.items()}
+        for counter, name in enumerate(NVLINK_ERRORS):
+            try:
+                if name != "crc_data" or (generation is not None and generation < 4):
+                    errors[name] = int(call("nvmlDeviceGetNvLinkErrorCounter", handle, index, counter))
+            except Unread as refusal:
+                if refusal.code in DEAD:
+                    raise
+    if not errors:
+        errors = {name: known[int(field), index] for field, name in _NEW_ERRORS.items() if (int(field), index) in known}
+    if not errors:
+        raise Unread("NVML: Not Supported")
+    return errors
 
 
 def _link_generation(code: int) -> int:

@@ -114,7 +114,7 @@ def test_behind_nvswitches_every_pair_is_joined_by_all_links(fake_nvml: FakeNvml
     assert [gpu.nvlinks_active for gpu in answer.gpus] == [18] * 8
     link = answer.gpus[3].nvlinks[17]
     assert (link.index, link.active, link.bandwidth_bytes_per_second, link.version, link.remote_kind) == (17, True, 26.562e9, 4, "switch")
-    assert link.errors == {"replay": 0, "recovery": 0, "crc_flit": 0, "crc_data": 0}
+    assert link.errors == {"replay": 0, "recovery": 0, "crc_flit": 0}
 
 
 def test_a_gpu_with_links_down_lowers_its_own_pairs_behind_a_switch(fake_nvml: FakeNvml) -> None:
@@ -164,11 +164,32 @@ def test_a_gpu_without_nvlink_has_no_count_but_a_reason(fake_nvml: FakeNvml) -> 
 
 
 def test_newer_links_have_newer_error_counters(fake_nvml: FakeNvml) -> None:
-    link = fake_nvml.ask("gpus=1\nlinks=s*2\nlink_errors=-\nnew_link_errors=7\nlink_version=7\nlink_speed=53125\n").gpus[0].nvlinks[0]
+    none = "gpus=1\nlinks=s*2\nlink_errors=-\nlink_field_errors=-\n"
+    link = fake_nvml.ask(f"{none}new_link_errors=7\nlink_version=7\nlink_speed=53125\n").gpus[0].nvlinks[0]
     assert link.errors == {"recovery": 7, "effective": 7}
     assert (link.version, link.bandwidth_bytes_per_second) == (5, 53.125e9)
-    none = fake_nvml.ask("gpus=1\nlinks=s*2\nlink_errors=-\n").gpus[0].nvlinks[0]
-    assert (none.errors, none.missing["errors"]) == ({}, "NVML: Not Supported")
+    without = fake_nvml.ask(none).gpus[0].nvlinks[0]
+    assert (without.errors, without.missing["errors"]) == ({}, "NVML: Not Supported")
+
+
+@pytest.mark.parametrize(
+    ("version", "errors"),
+    [
+        (4, {"replay": 3, "recovery": 3, "crc_flit": 3, "crc_data": 3}),
+        (6, {"replay": 3, "recovery": 3, "crc_flit": 3}),  # a counter that means nothing from NVLink 4 on
+    ],
+)
+def test_drivers_without_the_fields_are_asked_counter_by_counter(fake_nvml: FakeNvml, version: int, errors: dict[str, int]) -> None:
+    link = fake_nvml.ask(f"gpus=1\nlinks=s*2\nlink_errors=3\nlink_field_errors=-\nlink_version={version}\n").gpus[0].nvlinks[1]
+    assert link.errors == errors
+
+
+def test_switches_whose_addresses_are_hidden_still_join_the_gpus(fake_nvml: FakeNvml) -> None:
+    answer = fake_nvml.ask("gpus=2\nlinks=h,h,h\n")
+    link = answer.gpus[0].nvlinks[0]
+    assert (link.remote_kind, link.remote_pci_bus_id) == ("switch", None)
+    assert link.missing["remote_pci_bus_id"] == "NVML: the far end's address is hidden"
+    assert path(answer, 0, 1) == "NV3"
 
 
 def test_an_unheard_nvlink_version_is_missing(fake_nvml: FakeNvml) -> None:
@@ -217,8 +238,9 @@ def test_a_gpu_that_dies_while_it_is_read_is_lost_and_not_asked_again(fake_nvml:
     assert answer.gpus[1].nvlinks_active == 18
 
 
-def test_a_gpu_that_dies_between_its_links_is_lost(fake_nvml: FakeNvml) -> None:
-    gpu = fake_nvml.ask("gpus=1\nlinks=s*18\nrefuse=nvmlDeviceGetNvLinkErrorCounter:15,nvmlDeviceGetNvLinkVersion:15\n").gpus[0]
+@pytest.mark.parametrize("function", ["nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkErrorCounter"])
+def test_a_gpu_that_dies_between_its_links_is_lost(fake_nvml: FakeNvml, function: str) -> None:
+    gpu = fake_nvml.ask(f"gpus=1\nlinks=s*18\nlink_field_errors=-\nrefuse={function}:15\n").gpus[0]
     assert (gpu.status, gpu.nvlinks, gpu.nvlinks_active) == ("lost", (), None)
 
 
