@@ -38,7 +38,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=240.0, help="for everything")
     parser.add_argument("--sample-seconds", type=float, default=2.0, help="of timed steps, for each part")
     parser.add_argument("--world-size", type=int, default=2, help="GPUs that the strategies are to think there are")
-    parser.add_argument("--device", default="cuda:0" if torch.cuda.device_count() else "cpu")
+    # asking torch how many GPUs there are could start CUDA here, and CUDA does not survive a fork
+    parser.add_argument("--device", default="cuda:0" if Path("/dev/nvidiactl").exists() else "cpu")
     parser.add_argument("--cases", nargs="+", default=list(CASES), help="name:batch")
     parser.add_argument("--parts", nargs="+", default=list(PARTS))
     chosen = parser.parse_args()
@@ -83,7 +84,7 @@ def _run(
         hidden.replace(file)
 
     begin = time.monotonic()
-    problem = _in_child(work, seconds, chosen.out / f"stderr_{name}_b{batch}_{part}.txt")
+    problem = _in_child(work, seconds, chosen.out / "log.txt")
     bare, parts, failed = known[case]
     if file.exists():
         answer = msgspec.json.decode(file.read_bytes(), type=Part | str)
@@ -107,7 +108,7 @@ def _in_child(work: Callable[[], None], seconds: float, errors: Path) -> str:
     if child == 0:
         code = 1
         try:
-            with errors.open("w") as stream:
+            with errors.open("a") as stream:
                 os.dup2(stream.fileno(), 2)
                 try:
                     work()
@@ -127,10 +128,7 @@ def _in_child(work: Callable[[], None], seconds: float, errors: Path) -> str:
             os.waitpid(child, 0)
             return f"killed after {seconds:.0f} s"
         time.sleep(0.02)
-    if status == 0:
-        errors.unlink(missing_ok=True)
-        return ""
-    return f"ended with status {status}; see {errors.name}"
+    return "" if status == 0 else f"ended with status {status}; what it said stands above"
 
 
 def _say(out: Path, line: str) -> None:

@@ -18,7 +18,7 @@ from wiretax.train.rates import rates
 from wiretax.train.records import NotInOrder, Samples, arrivals, cuts_of, device_seconds, gradient_ready, segments_of, span, step_times
 from wiretax.train.sampling import Effort, Sampler
 from wiretax.train.strategy import Options, Place, wrap_step
-from wiretax.train.workload import Step
+from wiretax.train.workload import Step, is_out_of_memory
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +99,7 @@ def assemble(
     except NotInOrder as reason:
         missing["segments"] = str(reason)
         owners = [None] * len(trained)
-    matmul, copy = rates(device)
+    matmul, copy = _rates(device, missing)
     if checked.flops_per_sample is not None:
         workload = replace(workload, flops_per_sample=checked.flops_per_sample, missing={})
     elif workload.flops_per_sample is None:
@@ -211,6 +211,17 @@ def _parameters(model: nn.Module, trained: Sequence[bool], owners: Sequence[int 
     return tuple(found)
 
 
+def _rates(device: torch.device, missing: dict[str, str]) -> tuple[float | None, float | None]:
+    """How fast the device multiplies and copies, if there is memory left to try."""
+    try:
+        return rates(device)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    missing |= dict.fromkeys(("matmul_flops_per_second", "memory_bytes_per_second"), "the step left too little memory to try")
+    return None, None
+
+
 def input_pipeline(step: Step, batch_size: int, device: torch.device) -> Span:
     """Time to the next batch on the device, asked for as fast as it comes."""
     found = []
@@ -257,7 +268,12 @@ def environment(device: torch.device) -> dict[str, str]:
     import torch
     import torch.distributed as dist
 
-    found = {"torch": str(torch.__version__), "python": platform.python_version(), "cpu": cpu_name(), "threads": str(torch.get_num_threads())}
+    found = {
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "cpu": cpu_name(),
+        "threads": str(torch.get_num_threads()),
+    }
     if device.type == "cuda":
         found["cuda"] = str(torch.version.cuda or torch.version.hip)
         if dist.is_available() and dist.is_nccl_available():

@@ -75,7 +75,8 @@ def free_world(device: torch.device, world_size: int) -> Iterator[Place]:
     try:
         backend = "nccl" if device.type == "cuda" and dist.is_nccl_available() else "gloo"
         alone = dist.new_group([0], backend=backend, use_local_synchronization=True)
-        yield Place(device=device, world_size=world_size, data_group=alone)
+        # The group is named, since torch would refuse a mesh of more ranks than this host has GPUs for.
+        yield Place(device=device, world_size=world_size, data_group=alone, model_group=dist.group.WORLD)
     finally:
         dist.destroy_process_group()
 

@@ -75,6 +75,10 @@ def profile_part(
         CannotMeasure: memory runs out; says at what batch it would fit.
     """
     effort = effort or Effort()
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.set_device(device)
     forget(device)
     base = allocated(device)
     step, workload = load_workload(source, device, settings) if isinstance(source, str) else source(device)
@@ -164,7 +168,7 @@ def profile_stage(
     settings: dict[str, Any] | None = None,
     world_size: int = 2,
     options: dict[str, Any] | None = None,
-    seconds: float = 4.0,
+    seconds: float = 3.0,
 ) -> None:
     """One part as a stage of a launch; only rank 0 works, the others wait for it.
 

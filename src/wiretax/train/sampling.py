@@ -36,7 +36,7 @@ class Effort:
         fewest: of ordinary steps.
     """
 
-    seconds: float = 4.0
+    seconds: float = 3.0
     warm_up: int = 5
     most: int = 20
     fewest: int = 5

@@ -87,7 +87,7 @@ class Place:
         device: of this rank.
         world_size: ranks in the default process group.
         data_group: what DDP reduces over, where that is not the default group.
-        model_group: what parameters and optimizer states are spread over, where that is not the default group.
+        model_group: what parameters and optimizer states are spread over in one dimension, where that is not the default group.
     """
 
     device: torch.device
@@ -108,11 +108,9 @@ class Place:
             product *= size
         if product != self.world_size or min(sizes) < 1:
             raise UsageError(f"{' x '.join(map(str, sizes))} ranks were asked for, but there are {self.world_size}.")
-        if self.model_group is None:
-            return init_device_mesh(self.device.type, tuple(sizes), mesh_dim_names=tuple(names))
-        if len(sizes) != 1:
-            raise UsageError("A group given by hand spans one dimension only.")
-        return DeviceMesh.from_group(self.model_group, self.device.type, mesh_dim_names=tuple(names))
+        if self.model_group is not None and len(sizes) == 1:
+            return DeviceMesh.from_group(self.model_group, self.device.type, mesh_dim_names=tuple(names))
+        return init_device_mesh(self.device.type, tuple(sizes), mesh_dim_names=tuple(names))
 
 
 @dataclass(slots=True, kw_only=True)
