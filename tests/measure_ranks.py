@@ -46,11 +46,13 @@ def run_ranks(
     enter: Callable[[int], None] | None = None,
     by_file: bool = False,
     variables: dict[str, str] | None = None,
+    gpus: tuple[int, ...] = (),
     **arguments: Any,
 ) -> Left:
     """Runs ``function(rank, **arguments)`` in ``count`` processes.
 
-    ``enter`` is called first in each (to enter a namespace); ``by_file`` meets through a file instead of a local port.
+    ``enter`` is called first in each (to enter a namespace); ``by_file`` meets through a file instead of a local port;
+    ``gpus`` are NVML indices that CPU ranks pretend to have.
     """
     folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
@@ -58,7 +60,7 @@ def run_ranks(
     for number in range(count):
         child = os.fork()
         if child == 0:
-            os._exit(_child(folder, count, number, function, deadline_seconds, enter, by_file, variables or {}, arguments))
+            os._exit(_child(folder, count, number, function, deadline_seconds, enter, by_file, variables or {}, gpus, arguments))
         children.append(child)
     server = None
     if not by_file:
@@ -89,7 +91,7 @@ def _wait(children: list[int], until: float) -> list[int]:
     return [codes[child] for child in children]
 
 
-def _child(folder, count, number, function, seconds, enter, by_file, variables, arguments) -> int:
+def _child(folder, count, number, function, seconds, enter, by_file, variables, gpus, arguments) -> int:
     try:
         error_file = os.open(folder / f"error.{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(error_file, 2)
@@ -103,7 +105,7 @@ def _child(folder, count, number, function, seconds, enter, by_file, variables, 
             world_size=count,
             local_rank=number,
             device=torch.device("cpu"),
-            gpus=(),
+            gpus=gpus,
             store=_store(folder, count, by_file),
             deadline=deadline,
             results=ResultFile(folder / f"results.{number}"),

@@ -110,16 +110,14 @@ class _Trial:
 
     def _give(self, num_bytes: int) -> tuple[list[str], str]:
         """The source's side: owns the memory. Returns what it saw wrong, and an error."""
-        import torch
-
         memory, error, handle = None, "", None
         try:
             elements = min(num_bytes, int(free_bytes(self._rank.device) * FREE_SHARE)) // 4
-            memory = torch.empty(max(elements, 2), device=self._rank.device)
+            memory = _allocate(self._rank.device, max(elements, 2))
+            self._tried[-1] = 4 * memory.numel()
             fill(memory, self._offset("source", num_bytes))
             self._timer.wait()
-            handle = [_as_text(part) for part in memory.untyped_storage()._share_cuda_()]
-            offset = memory.storage_offset()
+            handle, offset = _hand_out(memory), memory.storage_offset()
         except RuntimeError as refusal:
             error, offset = f"no handle: {str(refusal).splitlines()[0]}", 0
         self._exchange("handle", [handle, offset, memory.numel() if memory is not None else 0])
@@ -176,6 +174,17 @@ class _Trial:
     def _offset(self, what: str, num_bytes: int) -> int:
         """Differs by pair, size and round, so that what an earlier trial left behind cannot pass."""
         return _OFFSETS[what] + 100 * SIZES.index(num_bytes) + 10 * self._source + self._target
+
+
+def _allocate(device: torch.device, elements: int) -> torch.Tensor:
+    import torch
+
+    return torch.empty(elements, device=device)
+
+
+def _hand_out(memory: torch.Tensor) -> list[Any]:
+    """A handle with which another process can open this memory, as values that travel as JSON."""
+    return [_as_text(part) for part in memory.untyped_storage()._share_cuda_()]
 
 
 def _as_text(part: Any) -> Any:
