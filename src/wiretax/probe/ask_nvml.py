@@ -12,9 +12,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
@@ -44,32 +47,61 @@ def ask_nvml(deadline_seconds: float = DEADLINE_SECONDS, environment: Mapping[st
         The answer. It never raises for a bad machine: ``driver_state`` and ``driver_detail`` say what happened, and GPUs that
         were read before a hang are in it.
     """
-    root = str(Path(__file__).resolve().parents[2])
-    try:
-        child = subprocess.Popen(
-            [sys.executable or "python3", "-P", "-c", _CHILD, root, str(deadline_seconds)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(os.environ if environment is None else environment),
-            start_new_session=True,
-        )
-    except OSError as error:
-        return _failed(NvmlAnswer(driver_state="error"), f"The process that asks NVML cannot be started: {error}.")
-    try:
-        output, errors = child.communicate(timeout=deadline_seconds)
-    except subprocess.TimeoutExpired as expired:
-        return _hung(child, deadline_seconds, expired.output or b"")
-    except BaseException:
-        _kill(child)
-        raise
-    answer = _last_answer(output)
-    if child.returncode < 0:
-        return _failed(answer, f"The process that asks NVML died of {_signal_name(-child.returncode)} while asking {_asked(answer)}.")
-    if child.returncode != 0 or answer.asking is not None:
-        lines = errors.decode(errors="replace").strip().splitlines()
-        return _failed(answer, f"The process that asks NVML failed while asking {_asked(answer)}: {lines[-1] if lines else 'no message'}")
-    return answer
+    with Question(deadline_seconds, environment) as question:
+        return question.answer()
+
+
+class Question:
+    """NVML being asked while the caller does something else. Leaving the ``with`` block ends the child in any case.
+
+    Args:
+        deadline_seconds: counts from now; see :func:`ask_nvml`.
+        environment: of the child; by default ours.
+    """
+
+    def __init__(self, deadline_seconds: float = DEADLINE_SECONDS, environment: Mapping[str, str] | None = None) -> None:
+        self._deadline_seconds = deadline_seconds
+        self._ends = time.monotonic() + deadline_seconds
+        self._problem = ""
+        root = str(Path(__file__).resolve().parents[2])
+        try:
+            self._child: subprocess.Popen[bytes] | None = subprocess.Popen(
+                [sys.executable or "python3", "-P", "-c", _CHILD, root, str(self._ends)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(os.environ if environment is None else environment),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._child = None
+            self._problem = f"The process that asks NVML cannot be started: {error}."
+
+    def __enter__(self) -> Self:
+        """The question is already being asked."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Kills a child that nobody waits for any more (Ctrl-C)."""
+        if self._child is not None and self._child.returncode is None and self._child not in _stuck:
+            _kill(self._child)
+
+    def answer(self) -> NvmlAnswer:
+        """Waits for the answer, at most until the deadline."""
+        if self._child is None:
+            return _failed(NvmlAnswer(driver_state="error"), self._problem)
+        try:
+            output, errors = self._child.communicate(timeout=max(self._ends - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired as expired:
+            return _hung(self._child, self._deadline_seconds, expired.output or b"")
+        answer = _last_answer(output)
+        asked = answer.asking or "NVML"
+        if self._child.returncode < 0:
+            return _failed(answer, f"The process that asks NVML died of {_signal_name(-self._child.returncode)} while asking {asked}.")
+        if self._child.returncode != 0 or answer.asking is not None:
+            lines = errors.decode(errors="replace").strip().splitlines()
+            return _failed(answer, f"The process that asks NVML failed while asking {asked}: {lines[-1] if lines else 'no message'}")
+        return answer
 
 
 def _hung(child: subprocess.Popen[bytes], deadline_seconds: float, output: bytes) -> NvmlAnswer:
@@ -78,7 +110,7 @@ def _hung(child: subprocess.Popen[bytes], deadline_seconds: float, output: bytes
     # faulthandler wrote the stack just before the deadline: the innermost pynvml function is the one that hangs.
     function = re.search(rb'pynvml[^"]*", line \d+ in (nvml\w+)', errors)
     inside = f" ({function.group(1).decode()})" if function else ""
-    detail = f"The NVIDIA driver did not answer within {deadline_seconds:g} s while asking {_asked(answer)}{inside}."
+    detail = f"The NVIDIA driver did not answer within {deadline_seconds:g} s while asking {answer.asking or 'NVML'}{inside}."
     if not gone:
         detail += f" Process {child.pid} cannot be killed: it is stuck inside the driver, which only a reboot ends."
     hung = _failed(answer, detail)
@@ -114,10 +146,6 @@ def _failed(answer: NvmlAnswer, detail: str) -> NvmlAnswer:
     return replace(answer, driver_state="error", driver_detail=detail, missing=missing, asking=None)
 
 
-def _asked(answer: NvmlAnswer) -> str:
-    return answer.asking or "NVML"
-
-
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -125,9 +153,15 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def main(deadline_seconds: float = DEADLINE_SECONDS) -> None:
-    """Prints :class:`NvmlAnswer` as JSON, again after each part."""
-    faulthandler.dump_traceback_later(max(deadline_seconds * 0.9, 0.05), exit=False)
+def main(ends: float | None = None) -> None:
+    """Prints :class:`NvmlAnswer` as JSON, again after each part.
+
+    Args:
+        ends: the parent's deadline on the monotonic clock, which all processes of a machine share. Shortly before it the stack is
+            written to stderr, so that the parent can name the function that hangs.
+    """
+    if ends is not None:
+        faulthandler.dump_traceback_later(max((ends - time.monotonic()) * 0.9, 0.05), exit=False)
     from wiretax.probe.nvml_machine import read_machine
 
     def emit(answer: NvmlAnswer) -> None:

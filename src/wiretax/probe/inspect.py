@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from wiretax.data.gpus import find_gpu
 from wiretax.model.machine import Gpu, GpuPair, Machine, Software, Surroundings
-from wiretax.probe.ask_nvml import DEADLINE_SECONDS, ask_nvml
+from wiretax.probe.ask_nvml import DEADLINE_SECONDS, Question
 from wiretax.probe.cuda_order import cuda_ordinals
 from wiretax.probe.files import read_word
 from wiretax.probe.nvml_answer import NvmlAnswer
@@ -35,13 +34,12 @@ def inspect_machine(
     Returns:
         The machine, ``origin="live"``. Everything missing has its reason; ``nccl_loaded`` and ``peer_access`` need a rank.
     """
-    with ThreadPoolExecutor(max_workers=1) as pool:
+    with Question(deadline_seconds, environment) as question:
         # The child spends its time starting Python and the driver; the files are read meanwhile.
-        asked = pool.submit(ask_nvml, deadline_seconds, environment)
         software = read_software(root=root, environment=environment)
         surroundings = read_surroundings(root=root, environment=environment)
         listed = pci_gpus(root)
-        answer = asked.result()
+        answer = question.answer()
     answer = explain_state(answer, listed, root)
     gpus = _complete_gpus(answer, listed, root, environment)
     pairs = tuple(_complete_pair(pair) for pair in answer.pairs)

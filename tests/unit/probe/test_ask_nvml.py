@@ -92,6 +92,14 @@ def test_a_child_that_survives_being_killed_is_named_by_its_pid(fake_nvml: FakeN
         module._stuck.clear()
 
 
+def test_a_question_left_unanswered_ends_its_child(fake_nvml: FakeNvml) -> None:
+    with pytest.raises(KeyboardInterrupt), module.Question(60.0, fake_nvml.environment("hang=nvmlInitWithFlags\n")) as question:
+        raise KeyboardInterrupt
+    child = question._child
+    assert child is not None
+    assert child.returncode == -9
+
+
 def test_python_that_cannot_be_started_is_an_error_and_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "executable", "/nowhere/python3")
     answer = ask_nvml()
