@@ -113,7 +113,7 @@ def _parts(run: Run, console_width: int, width: int, symbols: Symbols) -> Iterab
         yield from _section("GPUs", "as the driver describes them", facts_table(gpus, symbols))
     if run.command == "inspect" and run.machine is not None:
         yield from _section("Software and surroundings", "", environment(run.machine))
-    yield from _section("Training", "predicted from the figures above, as bounds", forecasts(run, symbols))
+    yield from _section("Training", "predicted from the figures above, from low to high", forecasts(run, symbols))
     yield from _section("Money", "", money_lines(run, symbols))
     yield from _section("Not measured", "", _not_measured(run, symbols))
     yield from _section("Findings", "", _findings(run.findings, symbols))

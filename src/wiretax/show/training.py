@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wiretax.model.forecast import Forecast
+from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.money import Price
 from wiretax.model.run import Run
 from wiretax.show.plain import Symbols, indented
@@ -50,8 +51,22 @@ def forecasts(run: Run, symbols: Symbols) -> list[RenderableType]:
         mine = [f for f in run.forecasts if f.workload == workload]
         parts.append(indented(Text(workload)))
         parts.append(indented(_table(run, _rows(mine), symbols)))
-        parts.extend(indented(Text(f"assumes {text}", style="dim")) for text in dict.fromkeys(a for f in mine for a in f.assumptions))
+        parts.extend(_assumptions(mine, symbols))
     return parts
+
+
+def _assumptions(items: list[Forecast], symbols: Symbols) -> list[RenderableType]:
+    """What several forecasts assume, then what the first on several GPUs assumes alone; the others' own are in the document."""
+    counts = Counter(text for item in items for text in dict.fromkeys(item.assumptions))
+    lines = [text for text, count in counts.items() if count > 1]
+    lines += [text for item in items if item.num_gpus == 1 for text in item.assumptions if counts[text] == 1]
+    first = next((item for item in items if item.num_gpus > 1), None)
+    own = [text for text in first.assumptions if counts[text] == 1] if first is not None else []
+    lines += [f"{first.wire} on {first.num_gpus}: {text}" for text in own] if first is not None else []
+    rest = len(counts) - len(lines)
+    more = [f"and {rest} more of the other rows, with --json"] if rest else []
+    reasons = dict.fromkeys(f"{item.wire}: {reason}" for item in items for name, reason in item.missing.items() if name == "step_seconds")
+    return [indented(Text(f"{symbols.severity['info']} {text}", style="dim")) for text in [*reasons, *lines, *more]]
 
 
 def money_lines(run: Run, symbols: Symbols) -> list[RenderableType]:
@@ -94,7 +109,11 @@ def _table(run: Run, rows: list[Row], symbols: Symbols) -> Table:
         table.add_column("paid for waiting,\nper hour", justify="right", no_wrap=True)
     for row in rows:
         cells = [Text(row.strategy)] if strategies else []
-        cells += [Text(row.wire, style="bold"), Text(str(row.num_gpus)), Text(_span(row.step_seconds, duration, symbols))]
+        cells += [
+            Text("alone" if row.num_gpus == 1 else row.wire, style="bold"),
+            Text(str(row.num_gpus)),
+            Text(_span(row.step_seconds, duration, symbols)),
+        ]
         cells.append(Text(_span(row.speedup, lambda factor: f"{factor:.2f}", symbols, f" {symbols.times}"), style=_speedup_style(row)))
         cells.append(Text(_span(row.tax, percent, symbols)))
         if priced and box is not None and run.price is not None:
@@ -106,32 +125,31 @@ def _table(run: Run, rows: list[Row], symbols: Symbols) -> Table:
 
 
 def _rows(items: list[Forecast]) -> list[Row]:
+    """One row a configuration; the step of one GPU, where it is among the forecasts, is what the others are compared with."""
+    alone = next((item.step_seconds for item in items if item.num_gpus == 1), None)
     groups: dict[tuple[str, str, int], list[Forecast]] = {}
     for item in items:
         groups.setdefault((item.strategy, item.wire, item.num_gpus), []).append(item)
-    return [_row(key, group) for key, group in groups.items()]
+    return [_row(key, group, alone) for key, group in groups.items()]
 
 
-def _row(key: tuple[str, str, int], group: list[Forecast]) -> Row:
+def _row(key: tuple[str, str, int], group: list[Forecast], alone: Interval | None) -> Row:
     strategy, wire, num_gpus = key
     steps: list[float] = []
-    speedups: list[float] = []
-    taxes: list[float] = []
+    ratios: list[float] = []
     for item in group:
-        interval = item.step_seconds
-        ends = (
-            (interval.expected,)
-            if interval is not None and len(group) > 1
-            else (interval.low, interval.high)
-            if interval is not None
-            else ()
-        )
+        step = item.step_seconds
+        ends = [] if step is None else [step.expected] if len(group) > 1 else [step.low, step.high]
         steps.extend(ends)
-        for end in ends or (None,):
-            factor = 1.0 if end is None or interval is None else interval.expected / end
-            speedups += [item.speedup * factor] if item.speedup is not None else []
-            taxes += [1 - (1 - item.wire_tax_fraction) * factor] if item.wire_tax_fraction is not None else []
-    return Row(strategy, wire, num_gpus, _ends(steps), _ends(speedups), _ends([max(0.0, tax) for tax in taxes]))
+        if item.efficiency_fraction is None or step is None:
+            continue
+        if alone is not None and len(group) == 1:
+            # Like beside like: the best step of one GPU against the best of many, the worst against the worst.
+            ratios += [alone.low / step.low, alone.high / step.high]
+        else:
+            ratios += [item.efficiency_fraction * step.expected / end for end in ends]
+    efficiencies = [min(ratio, 1.0) for ratio in ratios]
+    return Row(strategy, wire, num_gpus, _ends(steps), _ends([num_gpus * e for e in efficiencies]), _ends([1 - e for e in efficiencies]))
 
 
 def _ends(values: list[float]) -> Range:

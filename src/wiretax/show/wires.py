@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from wiretax.model.measurement import OPERATIONS, Collective, Expected, Incident, Measurements, Point
 from wiretax.model.run import Run
-from wiretax.show.plain import Symbols, indented, listed, short, spread_fraction
+from wiretax.show.plain import Symbols, indented, listed, spread_fraction
 from wiretax.units import duration, gigabytes_per_second, percent, rate, size
 
 WIRE_WORDS = {
@@ -59,8 +60,8 @@ def ladder(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
         return []
     scale = max((max(_rate(r.peak), r.limit.expected_bytes_per_second if r.limit else 0.0) for r in rungs), default=1.0)
     names = [r.wire for r in rungs] + [wire for wire, _ in failed]
-    name_width = min(14, max(len(name) for name in names))
-    transport_width = min(16, max([len(r.transport or "?") for r in rungs] + [1]))
+    name_width = min(14, max(cell_len(name) for name in names))
+    transport_width = min(16, max([cell_len(_transport_words(r.transport)) for r in rungs] + [1]))
     share_width = max([_share(r).cell_len for r in rungs] + [0])
     bar_width = max(8, width - 2 - (name_width + 2) - (transport_width + 2) - 2 - (10 + 2) - share_width)
     on_gpus = bool(run.machine is not None and run.machine.gpus)
@@ -69,21 +70,22 @@ def ladder(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
     has_room = all(4 + name_width + details[wire].cell_len + 2 + len(curves[wire]) <= width for wire in details)
     parts: list[RenderableType] = []
     for rung in rungs:
-        head = Table.grid(padding=(0, 2, 0, 0))
-        head.add_column(no_wrap=True, width=name_width)
-        head.add_column(no_wrap=True, width=transport_width)
-        head.add_column(no_wrap=True, width=bar_width)
-        head.add_column(no_wrap=True, width=10, justify="right")
-        head.add_column(no_wrap=True, width=share_width)
         colour = _colour(rung)
-        head.add_row(
-            Text(short(rung.wire, name_width), style="bold"),
-            Text(short(rung.transport or "?", transport_width)),
-            _bar(rung, scale, bar_width, colour, symbols),
-            Text((symbols.unstable if rung.peak.unstable else "") + rate(_rate(rung.peak)), style=f"bold {colour}".strip()),
-            _share(rung),
+        bar = _bar(rung, scale, bar_width, colour, symbols)
+        parts.append(
+            Text.assemble(
+                "  ",
+                (set_cell_size(rung.wire, name_width), "bold"),
+                "  ",
+                set_cell_size(_transport_words(rung.transport), transport_width),
+                "  ",
+                bar,
+                " " * (bar_width - bar.cell_len + 2),
+                (((symbols.unstable if rung.peak.unstable else "") + rate(_rate(rung.peak))).rjust(10), f"bold {colour}"),
+                "  ",
+                _share(rung),
+            )
         )
-        parts.append(indented(head))
         line = details[rung.wire]
         if has_room and curves[rung.wire]:
             line.append("  ").append(curves[rung.wire], style=colour)
@@ -258,6 +260,13 @@ def _bar(rung: Rung, scale: float, width: int, colour: str, symbols: Symbols) ->
             text.append(symbols.rest * (tick - len(bar) - 1), style="dim")
             text.append(symbols.limit, style="bold")
     return text
+
+
+def _transport_words(transport: str | None) -> str:
+    """The kinds NCCL chose, without which buffers and which card: ``SHM/direct/direct+NET/Socket/0`` is ``SHM/direct+NET/Socket``."""
+    if transport is None:
+        return "?"
+    return "+".join(dict.fromkeys("/".join(kind.split("/")[:2]) for kind in transport.split("+")))
 
 
 def _share(rung: Rung) -> Text:

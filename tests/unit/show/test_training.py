@@ -23,8 +23,8 @@ def row(text: str, wire: str) -> list[str]:
 def test_two_bounds_become_one_range_with_what_each_assumes() -> None:
     text = as_text(sample_runs.h200_pair(), 100)
     assert " ".join(row(text, "default")) == f"default 2 91.9 to 104 ms 1.77 to 2.00 {TIMES} 0 to 11 %"
-    assert "assumes no overlap" in text
-    assert "assumes perfect overlap" in text
+    assert "no overlap: the step waits for all communication" in text
+    assert "perfect overlap: all communication hides" in text
 
 
 def test_one_forecast_shows_its_own_interval() -> None:
@@ -42,8 +42,34 @@ def test_one_forecast_shows_its_own_interval() -> None:
     assert " ".join(row(text, "default")) == f"default 2 90.0 to 125 ms 1.44 to 2.00 {TIMES} 0 to 28 %"
 
 
+def test_the_step_of_one_gpu_is_set_beside_those_of_many_like_beside_like() -> None:
+    alone = Forecast(
+        strategy="ddp",
+        num_gpus=1,
+        wire="none",
+        workload="w",
+        step_seconds=Interval(low=0.08, expected=0.09, high=0.1),
+        efficiency_fraction=1.0,
+        assumptions=("the head takes 9 ms", "memory is not looked at"),
+    )
+    two = replace(
+        alone,
+        num_gpus=2,
+        wire="default",
+        step_seconds=Interval(low=0.1, expected=0.12, high=0.16),
+        efficiency_fraction=0.75,
+        assumptions=("bounds, not a prediction", "memory is not looked at"),
+    )
+    text = as_text(replace(sample_runs.h200_pair(), forecasts=(alone, two)), 100)
+    assert " ".join(row(text, "alone")) == f"alone 1 80.0 to 100 ms 1.00 {TIMES} 0 %"
+    assert " ".join(row(text, "default")) == f"default 2 100 to 160 ms 1.25 to 1.60 {TIMES} 20 to 38 %"
+    assert "default on 2: bounds, not a prediction" in text
+    assert text.count("memory is not looked at") == 1
+
+
 def test_a_forecast_that_could_not_be_made_is_a_dash_and_not_a_zero() -> None:
     none = Forecast(strategy="ddp", num_gpus=2, wire="default", workload="w", missing={"step_seconds": "no profile"})
+    assert "default: no profile" in as_text(replace(sample_runs.h200_pair(), forecasts=(none,)), 100)
     assert row(as_text(replace(sample_runs.h200_pair(), forecasts=(none,)), 100), "default") == ["default", "2", DASH, DASH, DASH]
 
 
