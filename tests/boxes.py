@@ -85,7 +85,7 @@ def wire(
 ) -> Collective:
     """One operation at one size and this busbw; ``kind`` is what NCCL's log shows."""
     indices = tuple(range(world)) if gpus is None else tuple(gpus)
-    factor = FACTORS.get(operation, lambda n: (n - 1) / n)(world)
+    factor = FACTORS.get(operation, lambda n: (n - 1) / n)(world) or 1.0
     points = ()
     if gigabytes is not None:
         algbw = gigabytes * 1e9 / factor

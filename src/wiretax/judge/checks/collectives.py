@@ -20,7 +20,9 @@ def check(run: Run) -> Iterator[Finding]:
     grouped: dict[tuple[str, str, str | None], list[Incident]] = {}
     for incident in run.measurements.incidents:
         if not incident.stage.startswith(STOPPED_BY_DESIGN):
-            grouped.setdefault((incident.kind, incident.stage, incident.operation), []).append(incident)
+            # Ranks that do not start have no place yet: one finding for all of them.
+            place = ("", None) if incident.kind == "start_failed" else (incident.stage, incident.operation)
+            grouped.setdefault((incident.kind, *place), []).append(incident)
     for (kind, _, _), incidents in grouped.items():
         if kind == "hang":
             yield _hang(incidents)

@@ -71,8 +71,12 @@ def check(run: Run) -> Iterator[Finding]:
             confirm="nvidia-smi --query-gpu=index,mig.mode.current --format=csv",
         )
     grouped = _refused(machine)
+    virtual = {gpu.index for gpu in machine.gpus if gpu.name is not None and _VGPU.search(gpu.name)}
+    of_virtual = [pair for code in _ORDER for pair in grouped.get(code, ()) if virtual & set(pair) and not set(mig) & set(pair)]
+    if of_virtual:
+        yield _virtual(run, machine, of_virtual)
     for code in _ORDER:
-        pairs = [pair for pair in grouped.get(code, ()) if pair[0] not in mig and pair[1] not in mig]
+        pairs = [pair for pair in grouped.get(code, ()) if not (set(mig) | virtual) & set(pair)]
         if pairs:
             yield _finding(run, machine, code, pairs)
     yield from _cuda_refuses(run, machine, mig)
@@ -94,16 +98,12 @@ def _finding(run: Run, machine: Machine, code: P2pCode, pairs: list[tuple[int, i
     finding, title, severity, remedy = cause.finding, cause.title, cause.severity, cause.remedy
     names = sorted({gpu.name for gpu in machine.gpus if gpu.name is not None and any(gpu.index in pair for pair in pairs)})
     joined = [pair for pair in pairs if facts.nvlinks_between(facts.path_between(machine, *pair))]
-    if any(_VGPU.search(name) for name in names):
-        finding, severity = "vgpu-p2p-limit", "warning"
-        title = "These are virtual GPUs, which get peer access only over NVLink and with whole-GPU profiles"
-        remedy = "Ask for passed-through GPUs or full-memory profiles without unified memory; to start at all: `export NCCL_P2P_DISABLE=1`"
-    elif machine.surroundings.virtual_machine in ("wsl", "wsl2"):
+    if machine.surroundings.virtual_machine in ("wsl", "wsl2"):
         title += " (under WSL no driver does)"
         remedy = "Run on Linux directly; under WSL gradients always go through host memory"
     elif joined:
         severity = "critical"
-        title = "GPUs joined by NVLink are refused peer access"
+        title = f"GPUs joined by NVLink are refused peer access ({code})"
         remedy = "Reset or reboot; with NVSwitches check the fabric manager. NCCL stops with an error on such a pair"
     elif any(_GEFORCE_WITHOUT_PEERS.search(name) for name in names):
         remedy += ". GeForce cards of the 40 and 50 series never get it from the stock driver, whatever reason it prints"
@@ -119,6 +119,23 @@ def _finding(run: Run, machine: Machine, code: P2pCode, pairs: list[tuple[int, i
         effect=staged_effect(run),
         remedy=f"{remedy}.",
         confirm="nvidia-smi topo -p2p r",
+    )
+
+
+def _virtual(run: Run, machine: Machine, pairs: list[tuple[int, int]]) -> Finding:
+    names = sorted({gpu.name for gpu in machine.gpus if gpu.name is not None and _VGPU.search(gpu.name)})
+    return Finding(
+        code="vgpu-p2p-limit",
+        severity="warning",
+        confidence="certain",
+        title="These are virtual GPUs, which get peer access only over NVLink and with whole-GPU profiles",
+        evidence=(
+            evidence(f"{', '.join(names)}", "machine.gpus"),
+            evidence(f"{facts.pairs_text(pairs)}: the driver refuses peer access", "machine.pairs"),
+        ),
+        effect=staged_effect(run),
+        remedy="Ask for passed-through GPUs, or full-memory profiles without unified memory; to start at all: `export NCCL_P2P_DISABLE=1`.",
+        confirm="nvidia-smi topo -p2p r && nvidia-smi -q | grep -i 'virtualization mode'",
     )
 
 

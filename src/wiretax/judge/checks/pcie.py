@@ -17,6 +17,10 @@ WORKING_UTILIZATION = 0.5
 """A GPU this busy has its link at full speed; used where a text shows the link during somebody's job."""
 
 
+GRAVE = 0.3
+"""x4 of x16, or two generations down, leaves a quarter."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Slow:
     gpu: int
@@ -75,7 +79,7 @@ def _finding(code: str, found: list[_Slow], title: str, remedy: str, confirm: st
     worst = min(entry.share for entry in found)
     return Finding(
         code=code,
-        severity="problem" if worst <= 0.25 else "warning",
+        severity="problem" if worst < GRAVE else "warning",
         confidence="certain" if all(entry.confidence == "certain" for entry in found) else "likely",
         title=title,
         evidence=tuple(evidence(entry.text, "machine.gpus") for entry in found[:8]),
@@ -110,7 +114,7 @@ def _narrow(run: Run, gpu: Gpu) -> _Slow | None:
         return None
     own = links.pcie_rate(generation, width) if generation and width else None
     for hop in gpu.pcie_path:
-        if hop.kind == "gpu" or hop.link.width is None or own is None:
+        if hop.kind == "gpu" or hop.link.width is None or own is None or width is None or hop.link.width >= width:
             continue
         hop_generation = hop.link.max_generation or hop.link.generation
         carried = links.pcie_rate(hop_generation, hop.link.width) if hop_generation else None
@@ -149,7 +153,7 @@ def _working(gpu: Gpu) -> bool:
 
 
 def _idle_below_most(run: Run, gpu: Gpu) -> bool:
-    now, most = gpu.pcie.generation, gpu.pcie.max_generation
+    now, most = gpu.pcie.generation, _most_generation(run, gpu)
     return (
         _loads(run, gpu)[0] is None
         and now is not None
