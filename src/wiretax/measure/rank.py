@@ -200,8 +200,8 @@ class Rank:
         return msgspec.json.decode(self._get([key])[0])
 
     def _get(self, keys: list[str]) -> list[bytes]:
-        """Waits for keys no longer than the deadline allows; two round trips however many there are, where the store can."""
-        left = self.seconds_left
+        """Waits for keys little longer than the deadline allows; two round trips however many there are, where the store can."""
+        left = self.seconds_left + PATIENCE_SECONDS
         if left <= 0:
             raise OutOfTimeError(keys[0])
         try:
