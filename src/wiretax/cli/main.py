@@ -70,6 +70,7 @@ class LazyCommands(click.Group):
 @click.group(
     cls=LazyCommands,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WIRETAX", "max_content_width": 110},
     epilog=EPILOG,
 )
