@@ -54,7 +54,7 @@ class Reporter:
 
     def __call__(self, progress: Progress) -> None:
         """Shows one report."""
-        room = max(20, self._console.width - 24 - 40)
+        room = max(20, self._console.width - 24 - 34)
         what = short(clean(progress.stage) + (f": {clean(progress.detail)}" if progress.detail else ""), room if self._live else 200)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=min(1.0, max(0.0, progress.fraction)), description=what, left=_rest(progress))
