@@ -63,8 +63,8 @@ def page(results: Sequence[tuple[str, list[dict[str, Any]]]]) -> str:
         (
             "Written by `benchmarks/accuracy.py` from `benchmarks/results/prediction_*.json`; do not edit. Each row is one case: one\n"
             "workload, strategy, wire, batch and number of GPUs. Predicted from ONE GPU's profile and the measured wire; nothing is\n"
-            "fitted on the steps it predicts. The truth is the median of the launches; their spread is given from three launches on. *Held out*\n"
-            "says that the case was not looked at while the method was built.\n"
+            "fitted on the steps it predicts. The truth is the median of the launches; their spread is given from three launches on.\n"
+            "*Held out* says that the case was not looked at while the method was built.\n"
         ),
         "## Summary\n",
         _summary(results),

@@ -74,6 +74,8 @@ def predict(
     Raises:
         UsageError: an unknown strategy, or a number of GPUs or a batch below 1, or a tensor-parallel size that does not divide N.
     """
+    import numpy as np
+
     name = strategy_name(strategy)
     if num_gpus < 1:
         raise UsageError(f"{num_gpus} GPUs cannot train.", do="Ask for 1 GPU or more.")
@@ -93,6 +95,10 @@ def predict(
     else:
         outcome, notes, samples = _simulated(work, wire, name, num_gpus, options, draws, contention)
         seconds = outcome.finish
+    loader = work.input_seconds * (options.pipeline_micro_batches if name == "pp" else options.accumulation_steps)
+    if loader > float(seconds[0]):
+        notes.append("the input pipeline is slower than the step and sets its length")
+    seconds, one_gpu = np.maximum(seconds, loader), max(one_gpu, loader)
     step = interval(seconds)
     efficiency = samples * one_gpu / (num_gpus * step.expected)
     memory = predict_memory(profile, name, num_gpus, batch_size=batch_size, options=options)

@@ -80,6 +80,8 @@ def simulate_fsdp(
     replicas = world_size // shards
     free = _free_step(work, strategy, shards)
     groups, notes = sharded_groups(work, free)
+    if free is not None and not _is_own(work.profile, free):
+        free = None  # it lent its host time a group; nothing else of it is this model's
     gather, reduce = wire.curve("all_gather", shards), wire.curve("reduce_scatter", shards)
     notes += [*gather.assumptions, *(note for note in reduce.assumptions if note not in gather.assumptions)]
     gather_seconds = tuple(gather.seconds(group.parameter_bytes) for group in groups)
@@ -123,13 +125,10 @@ def sharded_groups(work: Work, free: FreeStep | None) -> tuple[tuple[Group, ...]
         work: the step on one GPU.
         free: the profile with communication free; None or one of another model leaves host time to be estimated.
     """
-    segments = work.profile.segments
-    blocks = [index for index, one in enumerate(segments) if one.role == "block"]
-    root = [index for index, one in enumerate(segments) if one.role != "block"]
-    members = [tuple(root), *((index,) for index in blocks)] if segments else [()]
+    members = _members(work.profile)
     rate = work.profile.memory_bytes_per_second
     notes: list[str] = []
-    if free is not None and [one.segments for one in free.groups] == members:
+    if free is not None and _is_own(work.profile, free):
         return tuple(_profiled(work, group, rate) for group in free.groups), notes
     forward_host, backward_host = UNPROFILED_HOST_SECONDS, UNPROFILED_HOST_SECONDS
     if free is not None and free.groups:
@@ -141,6 +140,17 @@ def sharded_groups(work: Work, free: FreeStep | None) -> tuple[tuple[Group, ...]
     else:
         forward_host = backward_host = 0.0
     return tuple(_estimated(work, one, rate, forward_host, backward_host) for one in members), notes
+
+
+def _members(profile: Profile) -> list[tuple[int, ...]]:
+    """Segments of each group: ``fully_shard`` on each block leaves all the rest to the root."""
+    root = tuple(index for index, one in enumerate(profile.segments) if one.role != "block")
+    return [root, *((index,) for index, one in enumerate(profile.segments) if one.role == "block")] if profile.segments else [()]
+
+
+def _is_own(profile: Profile, free: FreeStep) -> bool:
+    """Whether a free step is of this model; one of the nearest preset has other groups."""
+    return [one.segments for one in free.groups] == _members(profile)
 
 
 def _profiled(work: Work, one: GroupTimes, rate: float | None) -> Group:

@@ -81,7 +81,8 @@ def predict_memory(
     parameters = float(sum(one.num_bytes for one in profile.parameters))
     gradients = float(sum(one.gradient_bytes for one in profile.parameters))
     states = _optimizer_bytes(profile, parameters, gradients)
-    shares = _shares(name, num_gpus, options, profile)
+    block_bytes = sum(one.parameter_bytes for one in profile.segments if one.role == "block")
+    shares = shares_of(name, num_gpus, options, block_bytes / parameters if block_bytes and parameters else 1.0)
     activations = growing * batch * shares.activations
     other = max(fixed - parameters - states, 0.0)
     alive = gradients * shares.gradients if name != "none" or options.accumulation_steps > 1 else 0.0
@@ -148,7 +149,7 @@ def largest_batch(
 
 
 @dataclass(frozen=True, slots=True)
-class _Shares:
+class Shares:
     """What part of each kind of memory one GPU holds."""
 
     parameters: float = 1.0
@@ -157,32 +158,37 @@ class _Shares:
     activations: float = 1.0
 
 
-def _shares(name: str, num_gpus: int, options: Options, profile: Profile) -> _Shares:
+def shares_of(name: str, num_gpus: int, options: Options, block_fraction: float) -> Shares:
+    """What one GPU holds under a strategy.
+
+    Args:
+        name: of the strategy; ``none`` holds everything.
+        num_gpus: all of them.
+        options: shard and tensor-parallel group sizes.
+        block_fraction: share of the parameters in the repeated blocks, which tensor parallelism cuts.
+    """
     part = 1 / num_gpus
     if name in ("fsdp2", "fsdp2_grad_op", "zero3"):
-        return _Shares(part, part, part)
+        return Shares(part, part, part)
     if name == "hsdp":
         part = 1 / shard_group_size(num_gpus, options)
-        return _Shares(part, part, part)
+        return Shares(part, part, part)
     if name == "zero2":
-        return _Shares(1.0, part, part)
+        return Shares(1.0, part, part)
     if name == "zero1":
-        return _Shares(1.0, 1.0, part)
+        return Shares(1.0, 1.0, part)
     if name in ("tp", "tp_ddp"):
         size = num_gpus if name == "tp" else options.tensor_parallel_size or 2
-        block_bytes = sum(one.parameter_bytes for one in profile.segments if one.role == "block")
-        whole = sum(one.parameter_bytes for one in profile.segments)
-        cut = block_bytes / whole if whole else 1.0
-        kept = 1 - cut + cut / size
-        return _Shares(kept, kept, kept, TENSOR_PARALLEL_KEPT + (1 - TENSOR_PARALLEL_KEPT) / size)
+        kept = 1 - block_fraction + block_fraction / size
+        return Shares(kept, kept, kept, TENSOR_PARALLEL_KEPT + (1 - TENSOR_PARALLEL_KEPT) / size)
     if name == "pp":
         # Under 1F1B the first stage holds as many micro-batches as there are stages, each of 1/p of the layers.
-        return _Shares(part, part, part, min(options.pipeline_micro_batches, num_gpus) * part)
-    return _Shares()
+        return Shares(part, part, part, min(options.pipeline_micro_batches, num_gpus) * part)
+    return Shares()
 
 
 def _strategy_bytes(
-    profile: Profile, name: str, gradients: float, shares: _Shares, options: Options
+    profile: Profile, name: str, gradients: float, shares: Shares, options: Options
 ) -> tuple[float, float, float, list[str]]:
     """Bytes a strategy needs for itself, how much less and more it may be, and why."""
     if name in ("ddp", "zero1", "zero2", "powersgd", "tp_ddp"):

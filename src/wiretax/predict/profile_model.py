@@ -68,6 +68,12 @@ class Work:
     assumptions: tuple[str, ...]
 
     @property
+    def input_seconds(self) -> float:
+        """How long the input pipeline needs for a batch of this size; 0 where it was not measured."""
+        pipeline = self.profile.input_pipeline
+        return 0.0 if pipeline is None else pipeline.seconds * self.batch_size / self.profile.workload.batch_size
+
+    @property
     def forward_seconds(self) -> float:
         """Device time of the forward pass."""
         return sum(piece.device for piece in self.forward)
