@@ -125,7 +125,7 @@ def test_a_child_that_survives_sigkill_is_reported_and_the_launch_still_ends():
     def send(pid, number):
         name = Path(f"/proc/{pid}/cmdline").read_bytes()
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if b"wiretax.launch.worker" in name and state == "T":
+        if b"wiretax.launch.agent" in name and state == "T":
             children.append(pid)  # as a process does that waits inside a GPU driver: nothing happens
         else:
             os.kill(pid, number)

@@ -143,8 +143,7 @@ class _Launch:
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": environment.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"),  # we end hangs ourselves
             "TORCH_CPP_LOG_LEVEL": environment.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         }
-        command = [sys.executable, "-m", "wiretax.launch.agent", "--standalone", "--nnodes=1", f"--nproc-per-node={self.plan.world_size}"]
-        command += ["--max-restarts=0", "--monitor-interval=0.2", "-m", "wiretax.launch.worker", str(self.folder)]
+        command = [sys.executable, "-m", "wiretax.launch.agent", str(self.plan.world_size), str(self.folder)]
         with self.log.open("wb") as log:
             self.torchrun = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=settings, start_new_session=True

@@ -1,6 +1,6 @@
 """What each rank runs: imports torch once, touches no CUDA, and forks one child per stage.
 
-Started by torchrun as ``python -m wiretax.launch.worker FOLDER``. NCCL reads its settings once per process and importing torch is
+Forked by torchrun's engine (:mod:`wiretax.launch.agent`). NCCL reads its settings once per process and importing torch is
 slow, hence the fork: each stage gets a fresh process with its own environment in a few milliseconds. The coordinator
 (:mod:`wiretax.launch.torchrun`) talks to the ranks through small files in FOLDER and kills the children when time is up, so this
 file has no time-outs of its own.
@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from wiretax.launch.plan import OUT_OF_TIME, Ended, Go, LaunchPlan, Stage, Started
-from wiretax.launch.processes import die_with_parent, look_up
+from wiretax.launch.processes import die_with_parent, look_up, name_process
 from wiretax.measure.rank import Heartbeat, OutOfTimeError, Rank, ResultFile
 from wiretax.measure.transport import nccl_debug_environment
 
@@ -75,7 +75,9 @@ def main(folder: Path) -> int:
     """Runs all stages as they are started; returns the exit code of the rank."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator ends us in its own order
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     rank = int(os.environ["RANK"])
+    name_process(f"wiretax rank{rank}")
     plan = msgspec.json.decode(plan_file(folder).read_bytes(), type=LaunchPlan)
     import torch.distributed  # noqa: F401  (before the forks, so that the children have it)
 
@@ -113,6 +115,7 @@ def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
         code = 1
         try:
             die_with_parent(parent)
+            name_process(f"wt{rank} {plan.stages[go.stage].name}")
             code = _stage_child(folder, plan, plan.stages[go.stage], go, rank)
         finally:
             os._exit(code)  # no clean-up of torch or CUDA: it may hang, and the parent has all results
@@ -202,7 +205,3 @@ def _last_words(path: Path) -> str:
     except OSError:
         return ""
     return text.strip()
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
