@@ -128,9 +128,8 @@ def copy(source: int | None, target: int | None, gigabytes: float | None, route:
         source_gpu=source,
         target_gpu=target,
         route=route,
-        num_bytes=LARGE,
         bandwidth_bytes_per_second=None if gigabytes is None else gigabytes * 1e9,
-        **{"direction": "one_way", "verified": True, **values},
+        **{"num_bytes": LARGE, "direction": "one_way", "verified": True, **values},
     )
 
 

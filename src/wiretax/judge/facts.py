@@ -82,19 +82,17 @@ def p2p_codes(machine: Machine | None, first: int, second: int) -> frozenset[P2p
 def p2p_allowed(machine: Machine | None, first: int, second: int) -> bool | None:
     """Whether the driver grants peer access for reading and writing; None when it did not say.
 
-    An unknown code ("U") is not a refusal. The CUDA answer is used where the driver's matrix is silent.
+    Either the driver's matrix or CUDA can refuse, as NCCL asks both. An unknown code ("U") is no refusal.
     """
     codes = p2p_codes(machine, first, second)
-    if codes - {"OK", "U"}:
-        return False
-    if codes == {"OK"}:
-        return True
     answers = {
         pair.peer_access
         for source, target in ((first, second), (second, first))
         if machine is not None and (pair := machine.pair(source, target)) is not None and pair.peer_access is not None
     }
-    return None if not answers else answers == {True}
+    if codes - {"OK", "U"} or False in answers:
+        return False
+    return True if codes == {"OK"} or answers == {True} else None
 
 
 def nccl_setting(run: Run, name: str) -> tuple[str, str] | None:

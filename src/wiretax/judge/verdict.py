@@ -9,8 +9,9 @@ from typing import Literal
 from wiretax.judge import facts
 from wiretax.judge.checks import ALL
 from wiretax.judge.choice import best_subset
-from wiretax.judge.expectation import Expectation, expect_measured, expectations
+from wiretax.judge.expectation import Expectation, WireClass, class_of, expect_measured, expectations
 from wiretax.judge.facts import evidence
+from wiretax.judge.limits import Unknown
 from wiretax.model.finding import SEVERITIES, Finding, Severity, Verdict
 from wiretax.model.measurement import Collective, Point
 from wiretax.model.run import Run
@@ -65,22 +66,27 @@ STAYS_JUDGED = ("peer_truth",)
 _DEFECTS = ("hang", "rank_died", "survived_kill", "start_failed")
 
 
+_WAYS: dict[WireClass, str] = {
+    "nvlink": "over NVLink",
+    "pcie": "peer to peer over PCIe",
+    "staged": "through host memory",
+    "socket": "over TCP sockets",
+    "gloo": "over gloo",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Wire:
     """The user's own wire at its largest world size, and where it stands."""
 
     collective: Collective
     point: Point
+    wire_class: WireClass | None
     expected: Expectation | None
 
     @property
     def text(self) -> str:
-        ways = {"nvlink": "over NVLink", "pcie": "peer to peer over PCIe", "staged": "through host memory", "socket": "over TCP sockets"}
-        way = (
-            ways.get(self.expected.wire_class, "over gloo")
-            if self.expected
-            else f"over {self.collective.transport or 'an unread transport'}"
-        )
+        way = _WAYS[self.wire_class] if self.wire_class else f"over {self.collective.transport or 'an unread transport'}"
         against = f" (expected {rate(self.expected.low)} to {rate(self.expected.high)})" if self.expected else ""
         return f"{self.collective.world_size} GPUs talk {way} at {rate(self.point.busbw_bytes_per_second)}{against}"
 
@@ -178,7 +184,7 @@ def _scaling(run: Run, wire: _Wire, count: int, broken: list[Finding]) -> Verdic
     if broken:
         return _verdict("use_all", count, False, f"Give it back if you can: {_lower(broken[0].title)}; {wire.text}.")
     if head is None:
-        healthy = wire.expected is not None and wire.expected.wire_class in ("nvlink", "pcie")
+        healthy = wire.wire_class in ("nvlink", "pcie")
         if healthy:
             return _verdict("use_all", count, True, f"Keep it: {wire.text}.")
         sentence = f"{wire.text[0].upper()}{wire.text[1:]}; whether more than one GPU pays depends on your job: `wiretax predict` tells."
@@ -187,6 +193,9 @@ def _scaling(run: Run, wire: _Wire, count: int, broken: list[Finding]) -> Verdic
     what = f"a 1.7 B model at batch 4 trains {significant(low, 2)}x to {significant(high, 2)}x as fast on {count} GPUs as on one"
     if high < WORTH_SPEEDUP:
         return _verdict("use_one", 1, False, f"Not for multi-GPU training: {wire.text}, so {what}.")
+    if high < KEEP_EFFICIENCY * count:
+        sentence = f"Give it back if you pay for all {count} GPUs: {wire.text}, so {what}."
+        return _verdict("use_all" if low >= 1 else "use_one", count if low >= 1 else 1, False, sentence)
     if low >= max(WORTH_SPEEDUP, KEEP_EFFICIENCY * count):
         return _verdict("use_all", count, True, f"Keep it: {wire.text}, and {what}.")
     best = max(ahead, key=lambda number: ahead[number][0] / number if number > 1 else 0.0)
@@ -234,7 +243,8 @@ def _user_wire(run: Run) -> _Wire | None:
     if head is None:
         return None
     found = expect_measured(run, head[0], head[1].num_bytes)
-    return _Wire(head[0], head[1], found if isinstance(found, Expectation) else None)
+    kind = class_of(run, head[0])
+    return _Wire(head[0], head[1], None if isinstance(kind, Unknown) else kind, found if isinstance(found, Expectation) else None)
 
 
 def _without_gpus(run: Run, grave: list[Finding]) -> Verdict:
