@@ -24,6 +24,7 @@ _MAX_TABLE_LINE = 2**16
 _MAX_UNREAD = 50
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[()#][0-9A-Za-z]|[=>78@-Z\\^_])?")
+_LINK = re.compile(rb"\[([^\]\[\n]{1,200})\]\(https?://[^)\s]{1,400}\)|<https?://[^|>\s]{1,400}\|([^>\n]{1,200})>")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _HARMLESS = re.compile(
@@ -80,6 +81,8 @@ def _read(name: str, content: Iterator[bytes], problems: list[Problem]) -> list[
         found += read(text)
     problems += _damaged(found)
     problems += _unread(text, found)
+    if not found and not problems:
+        problems.append(Problem(source=name, kind="not_understood", text="Nothing in it is known to any reader."))
     if scanner.text_left_out:
         what = "Repeated or ordinary lines beyond what is kept of a long text."
         do = "Nothing, as a rule. If something is missed, cut the file to the part in question."
@@ -185,11 +188,13 @@ class _Lines:
 
 
 def _plain(whole: bytes, document: bool | None) -> bytes:
-    """Takes terminal escapes out, and the entities that copying from a web page's source leaves."""
+    """Takes terminal escapes out, and what web pages and chat programs make of text: entities, links around ``init.cc``."""
     if b"\x1b" in whole:
         whole = _ANSI.sub(b"", whole)
     if b"&gt;" in whole and not document:
         whole = whole.replace(b"&gt;", b">").replace(b"&lt;", b"<").replace(b"&amp;", b"&")
+    if b"](http" in whole or b"<http" in whole:
+        whole = _LINK.sub(lambda match: match[1] or match[2], whole)
     return whole
 
 
@@ -218,7 +223,10 @@ def _unread(text: Text, found: Sequence[Piece]) -> Iterator[Problem]:
         used.update(line for line, _ in piece.damaged)
     runs: list[tuple[int, str, int]] = []
     open_run = False
+    previous = 0
     for line, number in zip(text.lines, text.numbers, strict=True):
+        open_run = open_run and number <= previous + 1
+        previous = number
         if number in used:
             open_run = False
         elif not line.strip() or _HARMLESS.fullmatch(line[:600]):

@@ -8,7 +8,8 @@ kind                     values
 =======================  =====================================================================================================
 nccl.version             library (NCCL, RCCL), version, cuda or hip (what it was built with)
 nccl.driver              cuda: the newest CUDA the driver supports ("13.0")
-nccl.environment         name, value: a setting NCCL obeys; it does not say whether from the environment, nccl.conf or a plugin
+nccl.environment         name, value: a setting NCCL obeys; it does not say whether from the environment, nccl.conf or a plugin;
+                         means: what NCCL_P2P_LEVEL LOC stands for
 nccl.p2p_disabled        source_gpu, target_gpu (NVML indices; absent in cut lines), nvlink: the driver refuses peer access for a
                          pair that NCCL's distance policy would allow
 nccl.p2p_type            all_direct_p2p (after NCCL's policy), all_cuda_p2p (what CUDA offers; newer releases), direct_mode
@@ -82,7 +83,10 @@ _FABRIC = {0: "not_supported", 1: "not_started", 2: "in_progress", 3: "completed
 
 def _environment(match: re.Match[str]) -> Iterator[Values]:
     value = match["value"].strip()
-    yield {"name": match["name"], "value": value[:-1] if re.fullmatch(r"-?\d+\.", value) else value}
+    value = value[:-1] if re.fullmatch(r"-?\d+\.", value) else value
+    # Up to 2.22 a set NCCL_P2P_DISABLE is printed as the level it stands for, and so it looks like a setting nobody made.
+    off = match["name"] == "NCCL_P2P_LEVEL" and value == "LOC"
+    yield {"name": match["name"], "value": value, "means": "NCCL_P2P_DISABLE=1" if off else None}
 
 
 def _init(match: re.Match[str]) -> Iterator[Values]:

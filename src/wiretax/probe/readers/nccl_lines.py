@@ -31,7 +31,7 @@ _TRANSPORT = re.compile(
 )
 _COMMUNICATOR = re.compile(r"comm (0x[0-9a-f]{1,16})")
 _HEAD = re.compile(
-    rb"(?P<host><[^<>\s]{1,80}>|[^\s:\[\]()<>|]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10})(?=[ \t]|$)"
+    rb"(?P<host><[^<>\s]{1,80}>|[^\s:\[\]()<>|\"'{},;=]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10})(?=[ \t]|$)"
     rb"(?:[ \t]{1,4}\[(?P<device>-?\d{1,4})\])?(?:[ \t]{1,4}\d{1,12}\.\d{1,9}(?=[ \t]))?(?:[ \t]{1,4}(?P<file>\S.{0,400}))?[ \t]{0,4}$"
 )
 _BARE_HEAD = re.compile(

@@ -39,6 +39,7 @@ _MAX_A_KIND = 2_000
 _MAX_PAIRS = 1_024
 _MAX_MACHINES = 256
 _MAX_GPUS = 128
+_COLLECTOR = re.compile(r'(?:\\n)?","stream":".*|(?: ?\[repeated \d{1,9}x across cluster\]).*')
 _DIRTY = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\ufeff\ufffd]")
 
 
@@ -90,12 +91,12 @@ def _messages(text: bytes | str) -> Iterator[tuple[bytes, str]]:
 
 
 def _clean(raw: bytes) -> str:
-    """Text of bytes of unknown encoding, without control bytes."""
+    """Text of bytes of unknown encoding, without control bytes and what Docker's and Ray's log collectors put behind a line."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         text = raw.decode("latin-1")
-    return _DIRTY.sub("", text.replace("\xa0", " "))
+    return _COLLECTOR.sub("", _DIRTY.sub("", text.replace("\xa0", " ")))
 
 
 def _whole(value: Scalar) -> int | None:

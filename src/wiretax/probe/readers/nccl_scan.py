@@ -89,6 +89,7 @@ class Scanner:
     _room: dict[bytes, int] = field(default_factory=dict)
     _facts_of: dict[bytes, int] = field(default_factory=dict)
     _heads: dict[bytes, Head] = field(default_factory=dict)
+    _hosts: set[bytes] = field(default_factory=set)
     _gpu_of: dict[bytes, bytes] = field(default_factory=dict)
     _text_bytes: int = 0
 
@@ -200,6 +201,8 @@ class Scanner:
             known = head(prefix)
             if len(self._heads) < _MAX_HEADS:
                 self._heads[prefix] = known
+            if known.host and len(self._hosts) < 2_000:
+                self._hosts.add(known.host.encode())
         return known
 
     def _add_fact(self, line: bytes, number: int, shape: bytes, link: bool = False) -> None:
@@ -259,8 +262,7 @@ class Scanner:
 
     def _add_glued(self, line: bytes, number: int) -> None:
         """Takes apart a line on which a progress bar or several NCCL messages ran together."""
-        starts = [match.start() for match in _GLUED_HEAD.finditer(line)]
-        cuts = [0, *(start for start in starts if start > 0), len(line)]
+        cuts = [0, *(start for start in self._glued_starts(line) if start > 0), len(line)]
         for begin, end in pairwise(cuts):
             part = line[begin:end]
             if not part.strip():
@@ -272,8 +274,19 @@ class Scanner:
                 road = {_CHANNEL: _PREFIXED_CHANNEL, _GLUED: _TEXT}.get(road, road)
                 self._add(road, part, number, part.translate(None, _NOISE + b"\n"))
 
+    def _glued_starts(self, line: bytes) -> list[int]:
+        """Where messages begin: at a host known from elsewhere, if the word in front of the process number ends with one."""
+        known = set(self._hosts)
+        found = []
+        for match in _GLUED_HEAD.finditer(line):
+            word = match["host"]
+            host = next((host for host in known if word.endswith(host)), word)
+            known.add(host)
+            found.append(match.end("host") - len(host))
+        return found
 
-_GLUED_HEAD = re.compile(rb"[A-Za-z0-9][\w.-]{0,80}:\d{1,10}:\d{1,10} \[-?\d{1,4}\] (?=[NR]CCL |\S{1,300} [NR]CCL )")
+
+_GLUED_HEAD = re.compile(rb"(?P<host>[A-Za-z0-9][\w.-]{0,80}):\d{1,10}:\d{1,10} \[-?\d{1,4}\] (?=[NR]CCL |\S{1,300} [NR]CCL )")
 
 
 def _key_behind_prefix(line: bytes) -> bytes:

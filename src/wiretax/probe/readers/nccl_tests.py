@@ -34,6 +34,7 @@ from wiretax.probe.readers.streams import streams
 FORMAT = "nccl-tests"
 
 _MAX_HOSTS = 256
+_MAX_LINE = 600
 
 _PROGRAM = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|sendrecv|gather|scatter|hypercube)_perf\b")
 _CONFIG = re.compile(
@@ -41,7 +42,8 @@ _CONFIG = re.compile(
 )
 _RANK = re.compile(
     r"#\s{1,8}Rank\s{1,8}(?P<rank>\d{1,6}) (?:\s{0,8}Group\s{1,8}\d{1,6})?\s{0,8}Pid\s{1,8}\d{1,10} on\s{1,60}(?P<host>\S{1,255})"
-    r" device\s{1,8}(?P<device>\d{1,4}) \[(?P<bus>[0-9A-Fa-fx:.]{1,20})\] (?P<name>\S.{0,100})"
+    r" device\s{1,8}(?P<device>\d{1,4}) \[(?P<bus>(?:0x)?[0-9A-Fa-f]{1,4}|[0-9A-Fa-f]{2,8}(?::[0-9A-Fa-f]{1,4}){1,2})\]"
+    r" (?P<name>\S.{0,100})"
 )
 _ROW = re.compile(r"\s{0,40}\d{1,16}\s{1,20}\d{1,16}\s{1,20}[a-z]\w{1,12}\s.{10,300}$")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s{0,20}: (?P<value>[\d.]{1,20}(?:e[+-]?\d{1,3})?)")
@@ -85,6 +87,7 @@ class _Reader:
 
     def take(self, number: int, line: str) -> None:
         """Looks at one line; any that belongs to the tool is marked as understood."""
+        line = line[:_MAX_LINE]
         if "_perf" in line and (program := _PROGRAM.search(line)):
             self._program = program[1]
             if line.lstrip().startswith("#"):
@@ -158,6 +161,8 @@ class _Reader:
 
     def _failure(self, number: int, line: str) -> bool:
         after = self._runs[-1].rows[-1].num_bytes if self._runs and self._runs[-1].rows else None
+        if "Test " not in line:
+            return bool(_HARMLESS.match(line))
         if match := _FAILURE.search(line):
             values: dict[str, Any] = {"error": match["error"].split(" / ")[0], "file": match["file"], "library": match["library"]}
         elif match := _TIMEOUT.search(line):

@@ -20,9 +20,9 @@ memory                error, size_bytes
 memlock               call, error: memory could not be locked for the network card
 ib_call               call, error
 ib_completion         peer, status, status_name, vendor_error, hca
-ib_event              device, event
+ib_event              ib_device, event
 ib_library            the InfiniBand library is absent (harmless on one host)
-ib_device             device: could not be opened or queried
+ib_device             ib_device: could not be opened or queried
 no_interface          no usable network interface
 connect               address, error
 remote_closed         address, error
@@ -74,7 +74,6 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"failed to extend (?P<path>\S{1,300}) to (?P<size_bytes>\d{1,15}) bytes(?:, error:? (?P<error>.{1,80}?)"
         r"(?: \(\d{1,4}\))?\s*$)?"
     )),
-    ("shm_no_space", r"(?P<path>/dev/shm/\S{1,200}).{0,80}(?P<error>No space left on device)"),
     (
         "shm_segment",
         (r"Error while (?:creating|attaching to) shared memory segment (?P<path>\S{1,300})(?: \(size (?P<size_bytes>-?\d{1,15})\))?"
@@ -84,6 +83,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"(?:failed to create shared memory file|Could not map) (?P<path>\S{1,300}?),?(?: size "
         r"(?P<size_bytes>-?\d{1,15}))?,? error:? (?P<error>.{1,80}?)(?: \(-?\d{1,4}\))?\s*$"
     )),
+    ("shm_no_space", r"(?P<path>/dev/shm/\S{1,200}).{0,80}(?P<error>No space left on device)"),
     ("shm_segment", r"Call to (?:shm_open|mmap|ftruncate|open) failed ?:? ?(?P<error>.{1,80})"),
     ("shm_segment", r"(?P<error>Cuda failure.{0,80}).{0,80}shared memory"),
     ("nvls_failure", r"Failed to bind NVLink SHARP \(NVLS\).{0,80}CUDA error (?P<code>\d{1,6}) '(?P<error>[^']{1,120})'"),
@@ -113,10 +113,10 @@ _TABLE: tuple[tuple[str, str], ...] = (
         ),
     ),
     ("ib_event", (
-        r"NET/IB\w{0,12} ?: (?:(?P<device>[\w.-]{1,40}:\d{1,3}) )?(?:async (?:fatal )?event|Got (?:non-fatal )?async event)[^:]"
+        r"NET/IB\w{0,12} ?: (?:(?P<ib_device>[\w.-]{1,40}:\d{1,3}) )?(?:async (?:fatal )?event|Got (?:non-fatal )?async event)[^:]"
         r"{0,80}: (?P<event>.{1,160})"
     )),
-    ("ib_event", r"(?P<device>[\w.-]{1,40}:\d{1,3}) (?P<event>GID table changed)"),
+    ("ib_event", r"(?P<ib_device>[\w.-]{1,40}:\d{1,3}) (?P<event>GID table changed)"),
     ("ib_library", r"Failed to open libibverbs"),
     ("ib_library", r"dlvsym failed on ibv"),
     ("ib_device", r"NET/IB\w{0,12} ?: Unable to (?:open device|query device|query port\S{0,8}) ?(?P<ib_device>\S{0,60})"),

@@ -33,6 +33,7 @@ from wiretax.probe.readers.streams import Line, streams
 
 FORMAT = "nvbandwidth"
 NUM_BYTES = 512 * 2**20
+_MAX_LINE = 3_000
 
 _VERSION = re.compile(r"\s*nvbandwidth Version: (\S{1,40})")
 _DRIVER = re.compile(r"\s*Driver Version: (\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)\s*$")
@@ -73,8 +74,9 @@ def read(text: Text) -> tuple[Piece, ...]:
     """Reads the text output and the JSON report."""
     found: list[Piece] = []
     for stream in streams(text):
-        if any("memcpy" in line.text or "nvbandwidth" in line.text for line in stream.lines):
-            found += _read(text.source, stream.lines)
+        lines = tuple(Line(line.number, line.text[:_MAX_LINE]) for line in stream.lines)
+        if any("memcpy" in line.text or "nvbandwidth" in line.text for line in lines):
+            found += _read(text.source, lines)
     for document in json_text.documents(text):
         report = json_text.field(document.value, "nvbandwidth")
         if isinstance(report, dict):

@@ -30,6 +30,7 @@ from wiretax.probe.readers.streams import Line, streams
 FORMAT = "p2pBandwidthLatencyTest"
 NUM_BYTES = 160_000_000
 LATENCY_BYTES = 16
+_MAX_LINE = 3_000
 
 _DEVICE = re.compile(
     r"Device: (?P<index>\d{1,3}), (?P<name>[^,]{1,80}), pciBusID: (?P<bus>[0-9a-f]{1,4}), pciDeviceID: (?P<device>[0-9a-f]{1,4}),"
@@ -65,7 +66,8 @@ def read(text: Text) -> tuple[Piece, ...]:
     """Reads device lists, access lines and matrices."""
     found: list[Piece] = []
     for stream in streams(text):
-        found += _read(text.source, stream.lines)
+        lines = tuple(Line(line.number, line.text[:_MAX_LINE]) for line in stream.lines)
+        found += _read(text.source, lines)
     return tuple(found)
 
 
