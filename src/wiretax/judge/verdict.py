@@ -161,11 +161,23 @@ def verdict_of(run: Run, findings: Sequence[Finding]) -> Verdict:
         return _verdict("cannot_judge", None, keep, sentence, reason)
     fixable = [f for f in grave if f.code in FIXABLE]
     if fixable:
-        sentence = f"Fix this first: {_lower(fixable[0].title)}; as it is, {wire.text}."
-        if broken:
-            return _verdict("fix_first", None, False, sentence, "how many GPUs are worth using is known after the repair")
-        return _verdict("fix_first", None, None, sentence, "known after the set-up is repaired; the machine itself shows no fault")
+        return _after_repair(run, wire, fixable[0], broken)
     return _scaling(run, wire, len(gpus), broken)
+
+
+def _after_repair(run: Run, wire: _Wire, fault: Finding, broken: list[Finding]) -> Verdict:
+    """The set-up is at fault. Where the wire without the disabling settings was measured and is sound, the machine is too."""
+    sentence = f"Fix this first: {_lower(fault.title)}; as it is, {wire.text}"
+    reason = "how many GPUs are worth using is known after the repair"
+    if broken:
+        return _verdict("fix_first", None, False, f"{sentence}.", reason)
+    clean = facts.headline(facts.collectives(run, wire="clean", world_size=wire.collective.world_size))
+    expected = expect_measured(run, clean[0], clean[1].num_bytes) if clean else None
+    if clean is not None and isinstance(expected, Expectation):
+        reached = clean[1].busbw_bytes_per_second
+        if expected.standing(reached) != "below" and expected.wire_class in ("nvlink", "pcie"):
+            return _verdict("fix_first", None, True, f"{sentence}, and {rate(reached)} without it; the machine itself is sound.", reason)
+    return _verdict("fix_first", None, None, f"{sentence}.", "known after the set-up is repaired; the machine itself shows no fault")
 
 
 def _scaling(run: Run, wire: _Wire, count: int, broken: list[Finding]) -> Verdict:

@@ -127,8 +127,9 @@ def test_a_driver_that_does_not_work_comes_first(state, keep):
 
 def test_a_variable_that_costs_speed_is_fixed_first_and_the_box_is_not_blamed():
     machine = replace(MESHED, software=replace(MESHED.software, nccl_environment={"NCCL_P2P_DISABLE": "1"}))
-    found = verdict(run(machine, wire("default", 14.0, kind="staged"), wire("clean", 200.0)))
-    assert (found.decision, found.keep_box) == ("fix_first", None)
+    found = verdict(run(machine, wire("default", 14.0, kind="staged"), wire("clean", 220.0)))
+    assert (found.decision, found.keep_box) == ("fix_first", True)
+    assert "220 GB/s without it" in found.sentence
 
 
 def test_a_collapsed_whole_uses_the_best_measured_part_and_names_its_gpus():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wiretax.judge import facts
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Evidence, Finding, Severity
-from wiretax.model.measurement import Incident
+from wiretax.model.measurement import OPERATIONS, Incident
 from wiretax.model.run import Run
 from wiretax.units import size
 
@@ -66,7 +66,7 @@ def _seen(incidents: list[Incident]) -> tuple[Evidence, ...]:
 
 def _hang(incidents: list[Incident]) -> Finding:
     first = incidents[0]
-    collective = first.wire is not None or first.operation is not None
+    collective = first.wire is not None or first.operation in OPERATIONS
     remedies = {
         "default": "Try `NCCL_P2P_DISABLE=1 wiretax check --quick`: if that works, peer to peer is broken here.",
         "p2p_forced": "Leave peer to peer as NCCL has it: do not set NCCL_P2P_LEVEL on this machine.",

@@ -10,9 +10,6 @@ from wiretax.model.finding import Finding
 from wiretax.model.machine import Gpu, Machine
 from wiretax.model.run import Run
 
-CRC_ERRORS_WORTH_NAMING = 100
-"""Single CRC errors are retried in hardware and harmless; DCGM calls 100 a second too many, so fewer since driver load mean nothing."""
-
 
 def check(run: Run) -> Iterator[Finding]:
     """Compares GPUs with their peers of the same model, never with a number from a data sheet."""
@@ -112,18 +109,18 @@ def _errors(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
     for gpu in gpus:
         for link in gpu.nvlinks:
             recovery = link.errors.get("recovery", 0)
-            crc = link.errors.get("crc_flit", 0) + link.errors.get("crc_data", 0)
-            if recovery > 0 or crc >= CRC_ERRORS_WORTH_NAMING:
+            # CRC errors and replays are retried in hardware: a healthy H200 pair counted 100 to 400 a link in minutes of full load.
+            if recovery > 0:
                 failing.add(gpu.index)
-                seen.append(evidence(f"GPU {gpu.index} link {link.index}: {recovery} recoveries, {crc} CRC errors", "machine.gpus"))
+                seen.append(evidence(f"GPU {gpu.index} link {link.index}: {recovery} recoveries", "machine.gpus"))
     if seen:
         yield Finding(
             code="nvlink-errors",
             severity="warning",
             confidence="likely",
-            title=f"NVLinks of GPU {facts.gpus_list(sorted(failing))} count errors",
+            title=f"NVLinks of GPU {facts.gpus_list(sorted(failing))} had to recover",
             evidence=tuple(seen[:8]),
-            effect="Each error costs a retry; links that keep failing go down (Xid 74) and stop the job.",
+            effect="A link that has to recover pauses its traffic; one that keeps failing goes down (Xid 74) and stops the job.",
             remedy="Watch whether they grow during a job; if so reseat the bridge, or return the machine.",
             confirm="nvidia-smi nvlink -e && sudo dmesg | grep -i 'xid.*74'",
         )

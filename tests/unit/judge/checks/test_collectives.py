@@ -22,6 +22,7 @@ def test_a_hang_over_a_comparison_wire_is_less_grave(name, severity):
 
 def test_a_hang_outside_any_collective_is_a_hung_rank():
     assert list(found(check, run(box(2), incident("hang", "compute", rank=0)))) == ["rank-hung"]
+    assert list(found(check, run(box(2), incident("hang", "start", operation="loading of libraries")))) == ["rank-hung"]
 
 
 def test_several_ranks_of_one_hang_make_one_finding():

@@ -45,10 +45,10 @@ def test_ports_without_a_bridge_are_worth_knowing_and_cards_without_ports_are_no
     assert found(check, run(box(2, "PHB"))) == {}
 
 
-def test_recoveries_are_named_and_a_few_crc_errors_are_not():
+def test_recoveries_are_named_and_crc_errors_that_hardware_retries_are_not():
     bad = (nvlink(0, recovery=1), nvlink(1))
     assert "nvlink-errors" in found(check, run(with_gpus(linked(2), gpu0={"nvlinks": bad})))
-    few = (nvlink(0, crc_flit=7, replay=3), nvlink(1))
+    few = (nvlink(0, crc_flit=403, replay=30), nvlink(1))
     assert found(check, run(with_gpus(linked(2), gpu0={"nvlinks": few}))) == {}
 
 
