@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from wiretax.launch.processes import descendants
+from wiretax.launch.processes import descendants, look_up
 from wiretax.model.reading import REASON_NOT_RECORDED
 from wiretax.store.schema import published
 
@@ -46,17 +46,32 @@ class Check:
             time.sleep(0.05)
         raise AssertionError("it did not come to that")
 
+    def folder(self):
+        """The run's private folder, from the command line of torchrun's engine."""
+        for process in descendants(self.process.pid):
+            parts = _command(process.pid).split(b"\0")
+            if b"wiretax.launch.agent" in parts:
+                return Path(parts[parts.index(b"wiretax.launch.agent") + 2].decode())
+        return None
+
+    def started(self, stage):
+        """The processes that the two ranks have announced for a stage (-1: themselves), in rank order."""
+        paths = [self.folder() / f"started.{stage}.{rank}" for rank in range(2)] if self.folder() else []
+        found = [look_up(json.loads(path.read_bytes())["pid"]) for path in paths if path.exists()]
+        return found if len(found) == 2 and None not in found else []
+
     def ranks(self):
-        """The rank processes, in rank order, once all have started."""
-        below = descendants(self.process.pid)
-        workers = [process for process in below if b"wiretax.launch.worker" in _command(process.pid) and _parent_is_agent(process)]
-        return sorted(workers, key=lambda process: _rank(process.pid)) if len(workers) == 2 else []
+        """The rank processes, once all have started."""
+        return self.started(-1)
 
     def stage_children(self):
         """The two forked children of the stage that runs now."""
         ranks = {process.pid for process in self.ranks()}
-        children = [process for process in descendants(self.process.pid) if process.parent in ranks]
-        return sorted(children, key=lambda process: _rank(process.pid)) if len(children) == 2 else []
+        for stage in range(9, -1, -1):
+            children = self.started(stage)
+            if children:
+                return children if {child.parent for child in children} == ranks else []
+        return []
 
     def end(self, seconds=90):
         """Exit code, the one document on stdout, stderr, and how long it took; no process of it is left."""
@@ -86,28 +101,14 @@ def _environment(pid):
     return _read(pid, "environ")
 
 
-def _parent_is_agent(process):
-    return b"wiretax.launch.agent" in _command(process.parent)
-
-
-def _rank(pid):
-    for entry in _environment(pid).split(b"\0"):
-        if entry.startswith(b"RANK="):
-            return int(entry[5:])
-    return -1
-
-
 def measuring_gloo(check):
     """True once collectives are being measured: the results file has points."""
     return lambda: check.stage_children() if any(b'"Point"' in path.read_bytes() for path in _result_files(check)) else None
 
 
 def _result_files(check):
-    for process in check.ranks():
-        for part in _command(process.pid).split(b"\0"):
-            if b"wiretax-" in part:
-                return sorted(Path(part.decode()).glob("results.*.jsonl"))
-    return []
+    folder = check.folder()
+    return sorted(folder.glob("results.*.jsonl")) if folder is not None else []
 
 
 NO_TORCH = """
