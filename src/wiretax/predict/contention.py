@@ -35,10 +35,23 @@ class Contention:
 
 NO_CONTENTION = Contention()
 
+SHARED_PROCESSORS = Contention(
+    compute=0.65,
+    compute_low=0.5,
+    compute_high=1.0,
+    wire=0.65,
+    wire_low=0.5,
+    wire_high=1.0,
+    assumptions=("gloo's threads and the ranks share the processors: each is taken to run at half to full speed beside the other",),
+)
+"""CPU ranks, where nothing measures contention: one rank a core and gloo's threads on the same cores, or cores to spare."""
+
 
 def measured_contention(measurements: Measurements, profile: Profile, wire: str, world_size: int) -> Contention:
-    """Contention on a wire of a run, for a profile's GPU; see :func:`contention`."""
+    """Contention on a wire of a run, for a profile's GPU (see :func:`contention`) or CPU rank."""
     overlaps = [*measurements.overlap, *profile.overlap]
+    if profile.device == "cpu" and not any(one.wire == wire for one in overlaps):
+        return SHARED_PROCESSORS
     return contention(overlaps, wire, world_size, channels=channels_of(measurements, wire), multiprocessors=profile.multiprocessors)
 
 

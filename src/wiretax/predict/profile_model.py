@@ -29,6 +29,13 @@ HOOKED_HOST_SIGMA = 0.24
 BATCH_SIGMA = 0.04
 """Added per doubling of the batch: kernels of another size do not run at exactly the same rate (recorded H200s, 4x: 1 to 9 %)."""
 
+BUSY_SIGMA = 0.3
+"""Host spread added for each processor-time share that other processes or other guests took while the step was profiled (recorded
+hosts: 2 to 17 % longer steps on a busy one)."""
+
+DISTURBED = 0.95
+"""A strategy's step that is shorter than this share of the bare one shows that one of the two was disturbed."""
+
 OTHER_GPU_SIGMA = 0.12
 """Added for a profile taken on another kind of GPU (Habitat's mean error of such a scaling is 11.8 %, arXiv 2102.00527)."""
 
@@ -126,6 +133,12 @@ def work_of(profile: Profile, *, batch_size: int | None = None, gpus: Sequence[C
     untold = profile.device == "cuda" and (profile.bare.forward.device is None or profile.bare.forward.host is None)
     if untold:
         notes.append("the bare step's host and device time were not told apart: its elapsed time counts as the device's")
+    taken = _taken(profile)
+    if taken > 0.05:
+        notes.append(f"others took {taken:.0%} of the processors while the step was profiled: profile it again on a quiet host")
+    quicker, quick_note = _quicker(profile)
+    notes += quick_note
+    busy = BUSY_SIGMA * taken
     samples = profile.bare.step.samples_seconds
     own = robust_sigma(samples) if len(samples) >= 5 else 0.0
     return Work(
@@ -138,10 +151,36 @@ def work_of(profile: Profile, *, batch_size: int | None = None, gpus: Sequence[C
         bare_seconds=_bare(forward, backward, optimizer) + unexplained,
         unexplained_seconds=unexplained,
         device_factor=factor,
-        device_sigma=math.hypot(DEVICE_SIGMA, own, UNTOLD_SIGMA if untold else 0.0, BATCH_SIGMA * abs(math.log2(ratio)), gpu_sigma),
-        host_sigma=HOST_SIGMA,
+        device_sigma=math.hypot(
+            DEVICE_SIGMA,
+            own,
+            UNTOLD_SIGMA if untold else 0.0,
+            BATCH_SIGMA * abs(math.log2(ratio)),
+            gpu_sigma,
+            quicker,
+            busy if profile.device == "cpu" else 0.0,
+        ),
+        host_sigma=math.hypot(HOST_SIGMA, busy),
         assumptions=tuple(notes),
     )
+
+
+def _taken(profile: Profile) -> float:
+    """Share of all processor time that was not this profile's: other processes here, and other guests."""
+    load = profile.host_load
+    return 0.0 if load is None else (load.other_busy_fraction or 0.0) + (load.steal_fraction or 0.0)
+
+
+def _quicker(profile: Profile) -> tuple[float, list[str]]:
+    """Spread to add where a strategy seemed to make forward and backward shorter, which it cannot."""
+    bare = profile.bare.forward.elapsed.seconds + profile.bare.backward.elapsed.seconds
+    whole = [one for one in profile.free_steps if one.strategy in ("ddp", "fsdp2", "fsdp2_grad_op", "hsdp", "zero1")]
+    ratios = {one.strategy: (one.times.forward.elapsed.seconds + one.times.backward.elapsed.seconds) / bare for one in whole if bare > 0}
+    quickest = min(ratios, key=lambda name: ratios[name], default=None)
+    if quickest is None or ratios[quickest] >= DISTURBED:
+        return 0.0, []
+    note = f"the profiled step was {1 - ratios[quickest]:.0%} shorter under {quickest} than bare: one of the two was disturbed"
+    return abs(math.log(ratios[quickest])) / 2, [note]
 
 
 def _phase_piece(phase: PhaseTimes, device: str) -> Piece:

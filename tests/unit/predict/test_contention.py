@@ -93,3 +93,11 @@ def test_channels_come_from_nccls_log():
     assert channels_of(measurements, "default") == 24
     assert channels_of(measurements, "socket") is None
     assert measured_contention(measurements, profile(), "default", 2).compute == pytest.approx(76 / 100)
+
+
+def test_cpu_ranks_share_their_processors_with_gloo():
+    found = measured_contention(Measurements(), profile(device="cpu"), "gloo", 2)
+
+    assert found.compute_low == 0.5
+    assert found.compute < found.compute_high == 1.0
+    assert "share the processors" in found.assumptions[0]

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from profiles import fsdp_free, phase, profile, times
+from profiles import ddp_free, fsdp_free, phase, profile, times
 from wiretax.errors import UsageError
-from wiretax.model.measurement import Compute
+from wiretax.model.measurement import Compute, HostLoad
 from wiretax.model.profile import Span
 from wiretax.predict.profile_model import work_of
 
@@ -150,3 +150,18 @@ def test_a_batch_of_nothing_is_refused():
 
 def test_the_input_pipeline_grows_with_the_batch():
     assert work_of(profile(input_seconds=0.1), batch_size=16).input_seconds == pytest.approx(0.2)
+
+
+def test_a_busy_host_widens_the_interval_and_is_named():
+    busy = replace(profile(), host_load=HostLoad(busy_fraction=0.9, steal_fraction=0.1, other_busy_fraction=0.3, frequency_mhz=2600.0))
+
+    assert work_of(busy).host_sigma > work_of(profile()).host_sigma
+    assert any("40% of the processors" in note for note in work_of(busy).assumptions)
+
+
+def test_a_strategy_that_seems_to_shorten_the_step_was_disturbed():
+    base = profile()
+    quick = profile(free_steps=[ddp_free(more_backward=-0.005)])
+
+    assert work_of(quick).device_sigma > work_of(base).device_sigma
+    assert any("disturbed" in note for note in work_of(quick).assumptions)
