@@ -185,8 +185,7 @@ def _scaling(run: Run, wire: _Wire, count: int, broken: list[Finding]) -> Verdic
     fewer = best_subset(run, wire.collective.world_size)
     ahead = _speedups(run)
     head = ahead.get(wire.collective.world_size)
-    collapsed = fewer is not None and _share_of_gradient_time(fewer, wire) > 1.0
-    if collapsed and fewer is not None:
+    if fewer is not None and _share_of_gradient_time(fewer, wire) > 1.0:
         listed = facts.gpus_list(fewer[0])
         sentence = f"Use GPUs {listed} ({rate(fewer[1])}): {wire.text}."
         return replace(
@@ -205,17 +204,15 @@ def _scaling(run: Run, wire: _Wire, count: int, broken: list[Finding]) -> Verdic
     what = f"a 1.7 B model at batch 4 trains {significant(low, 2)}x to {significant(high, 2)}x as fast on {count} GPUs as on one"
     if high < WORTH_SPEEDUP:
         return _verdict("use_one", 1, False, f"Not for multi-GPU training: {wire.text}, so {what}.")
+    if low >= max(WORTH_SPEEDUP, KEEP_EFFICIENCY * count):
+        return _verdict("use_all", count, True, f"Keep it: {wire.text}, and {what}.")
+    part = ahead.get(len(fewer[0])) if fewer else None
+    if fewer is not None and part is not None and part[0] >= max(WORTH_SPEEDUP, KEEP_EFFICIENCY * len(fewer[0])):
+        sentence = f"Use GPUs {facts.gpus_list(fewer[0])}, which reach {rate(fewer[1])}: {wire.text}, and {what}."
+        return replace(_verdict("use_fewer", len(fewer[0]), None, sentence, "depends on the price of the unused GPUs"), gpus=fewer[0])
     if high < KEEP_EFFICIENCY * count:
         sentence = f"Give it back if you pay for all {count} GPUs: {wire.text}, so {what}."
         return _verdict("use_all" if low >= 1 else "use_one", count if low >= 1 else 1, False, sentence)
-    if low >= max(WORTH_SPEEDUP, KEEP_EFFICIENCY * count):
-        return _verdict("use_all", count, True, f"Keep it: {wire.text}, and {what}.")
-    best = max(ahead, key=lambda number: ahead[number][0] / number if number > 1 else 0.0)
-    if best < count and ahead[best][0] >= max(WORTH_SPEEDUP, KEEP_EFFICIENCY * best) and best_subset(run, count) is not None:
-        subset = best_subset(run, count)
-        if subset is not None and len(subset[0]) == best:
-            sentence = f"Use {best} of {count} GPUs: {wire.text}, and {what}."
-            return replace(_verdict("use_fewer", best, None, sentence, "depends on the price of the unused GPUs"), gpus=subset[0])
     if (low + high) / 2 < WORTH_SPEEDUP:
         return _verdict("use_one", 1, None, f"One GPU is the better deal for small batches: {wire.text}, so {what}.", _DEPENDS)
     return _verdict("use_all", count, None, f"{wire.text[0].upper()}{wire.text[1:]}, so {what}.", _DEPENDS)

@@ -75,8 +75,9 @@ def test_two_5090_across_sockets_reach_what_the_second_seed_measured():
 
 
 def test_bridged_a100_pairs_keep_two_gpu_jobs_inside_a_pair():
-    wires = [wire(gigabytes=200.0, world=2), wire(gigabytes=20.0, world=4, kind="staged")]
+    wires = [wire(gigabytes=200.0, world=2, num_bytes=2**25), wire(gigabytes=12.0, world=4, kind="staged", num_bytes=2**25)]
     found = judged("a100-pcie-bridged", *wires, *(compute(k, 250, **HOPPER) for k in range(4)))
     islands = next(f for f in found.findings if f.code == "nvlink-islands")
     assert "CUDA_VISIBLE_DEVICES=0,1" in islands.remedy
     assert "subset-collapse" not in codes(found)
+    assert (found.verdict.decision, found.verdict.gpus) == ("use_fewer", (0, 1))

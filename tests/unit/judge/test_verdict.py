@@ -208,3 +208,17 @@ def test_judging_adds_only_expectations_findings_and_verdict():
 def test_an_old_nccl_is_judged_by_its_own_policy():
     machine = box(4, "SYS", software=nccl("2.18.5"), surroundings={"cpu_vendor": "amd"})
     assert codes(run(machine, wire(gigabytes=20, world=4))) == {"healthy"}
+
+
+FAST_GPU = {"layer_seconds": 3e-3, "head_seconds": 1e-2, "memory_bytes_per_second": 3e12}
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "decision", "keep"),
+    [(8.0, "use_one", False), (28.0, "use_one", None), (45.0, "use_all", None), (200.0, "use_all", True)],
+)
+def test_the_same_gpus_are_worth_more_the_faster_their_wire_is(gigabytes, decision, keep):
+    measured = [wire(gigabytes=gigabytes, kind="staged", num_bytes=2**25), *(compute(k, **FAST_GPU) for k in range(2))]
+    found = run(box(2, "PHB", "GNS"), *measured)
+    found = verdict(replace(found, forecasts=bounds(found)))
+    assert (found.decision, found.keep_box) == (decision, keep), found.sentence

@@ -55,7 +55,7 @@ def _noisy(run: Run) -> Iterator[Finding]:
         evidence=(*seen, evidence(f"{disturbed} of {len({what for what, _ in loads})} kinds of measurement were disturbed")),
         effect="Sockets, gloo and small messages are measured too slow, and repeats differ; large messages between GPUs hardly change.",
         remedy="Measure again at another time; on a rented machine this noise also reaches your training.",
-        confirm="wiretax check --quick && wiretax compare RUN1 RUN2",
+        confirm="wiretax check --quick",
     )
 
 
