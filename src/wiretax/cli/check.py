@@ -8,8 +8,10 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
-from wiretax.cli.values import Amount, Currency, GpuList, TimeSpan, price_of
+from wiretax.cli.values import Amount, Currency, GpuList, NameList, TimeSpan, price_of
+from wiretax.model.measurement import OPERATIONS
 
+WIRES = ("default", "clean", "p2p_off", "p2p_forced", "socket", "gloo")
 Level = Literal["quick", "default", "full"]
 
 
@@ -23,6 +25,8 @@ Level = Literal["quick", "default", "full"]
 @click.option("--gpus", type=GpuList(), help="Only these CUDA ordinals: 0,1.")
 @click.option("--cpu-ranks", type=click.IntRange(1, 64), help="Measure that many CPU ranks over gloo instead of GPUs.")
 @click.option("--fail-if", multiple=True, metavar="METRIC:-5%", help="Exit with 1 when this is true; also METRIC<VALUE. Repeatable.")
+@click.option("--operations", type=NameList(OPERATIONS), help="Only these collectives: all_reduce,all_gather.")
+@click.option("--wires", type=NameList(WIRES), help="Only these wires, and nothing else: default,p2p_off,socket,gloo.")
 @click.option("--require-gpu", is_flag=True, help="Without a GPU, exit with 3 instead of measuring CPU ranks.")
 @click.option("--strict", is_flag=True, help="Exit with 1 for a warning too.")
 @click.option("--json", is_flag=True, help="Print the run document, and nothing else, on stdout.")
@@ -58,6 +62,8 @@ def command(context: click.Context, /, **options: Any) -> int:
         gpus=options["gpus"],
         cpu_ranks=options["cpu_ranks"],
         require_gpu=options["require_gpu"],
+        operations=options["operations"],
+        wires=options["wires"],
         price=price_of(options["price"], options["box_price"], options["currency"]),
         started=STARTED,
     )

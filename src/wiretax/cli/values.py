@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,6 +52,26 @@ class GpuList(Kind):
         if len(set(numbers)) != len(numbers):
             self.fail(f"{value!r} names a GPU twice.", param, ctx)
         return numbers
+
+
+class NameList(Kind):
+    """``all_reduce,all_gather``: some of a set of known names."""
+
+    name = "list"
+
+    def __init__(self, known: Sequence[str]) -> None:
+        """Knows the names that are allowed."""
+        self.known = tuple(known)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The names of a text, in the order given."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(part.strip() for part in str(value).split(",")))
+        unknown = [name for name in names if name not in self.known]
+        if unknown:
+            self.fail(f"{unknown[0]!r} is none of {', '.join(self.known)}.", param, ctx)
+        return names
 
 
 class Amount(Kind):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -28,13 +29,15 @@ from wiretax.model.machine import Gpu, Machine, NcclLibrary
 from wiretax.model.measurement import Incident, Measurements, Operation
 from wiretax.model.money import Price
 from wiretax.model.run import Outcome, Run, Tool
+from wiretax.predict.bounds import bounds
 from wiretax.probe.inspect import inspect_machine
 from wiretax.store.folder import new_run_id
+from wiretax.units import size
 
 CPU_RANKS = 2
 NVML_SECONDS = 10.0
-JUDGE_SECONDS = 2.2
-"""Kept back from the budget for judging (numpy and scipy from a cold disk), showing and saving."""
+JUDGE_SECONDS = 1.8
+"""Kept back from the budget for judging, showing and saving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,7 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
     else:
         with run_folder() as folder, _terminations_as_interrupts():
             plan = ranks
+            _import_ahead()
             outcome = launch(
                 plan,
                 folder,
@@ -100,6 +104,7 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
             )
             progress.say("judging", 0.99)
             measured = collect(folder, plan)
+    incidents = _incidents(measured, outcome)
     run = Run(
         run_id=new_run_id(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -107,10 +112,15 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
         command="check",
         machine=_with_facts(machine, measured),
         price=options.price,
-        measurements=_with_incidents(measured, outcome),
-        outcome=_outcome(measured, outcome, budget, time.monotonic() - started),
+        measurements=dataclasses.replace(measured.measurements, incidents=incidents),
+        outcome=_outcome(incidents, outcome, budget, time.monotonic() - started),
     )
-    return judge(run)
+    return judge(dataclasses.replace(run, forecasts=bounds(run)))
+
+
+def _import_ahead() -> None:
+    """Brings in what judging needs while the ranks are being started: seconds, from a cold disk, that nobody else needs then."""
+    threading.Thread(target=lambda: [import_module(name) for name in ("numpy", "scipy.stats", "rich.console")], daemon=True).start()
 
 
 def _choose_ranks(machine: Machine, options: CheckOptions) -> LaunchPlan | Incident:
@@ -200,14 +210,18 @@ def _with_facts(machine: Machine, measured: Collected) -> Machine:
     return dataclasses.replace(machine, software=software, pairs=tuple(pairs))
 
 
-def _with_incidents(measured: Collected, outcome: LaunchOutcome) -> Measurements:
-    incidents = (*measured.measurements.incidents, *outcome.incidents)
-    unreadable = tuple(Incident(kind="error", stage="collect", detail=text) for text in measured.unreadable)
-    return dataclasses.replace(measured.measurements, incidents=incidents + unreadable)
+def _incidents(measured: Collected, outcome: LaunchOutcome) -> tuple[Incident, ...]:
+    """One word on each trouble: the cause where it is known, not also the errors that it made others see."""
+    gone = {incident.stage for incident in outcome.incidents if incident.kind in ("rank_died", "hang")}
+    ranks = measured.measurements.incidents
+    told = {incident.stage for incident in ranks if incident.kind in ("error", "hang")} - gone
+    kept = [incident for incident in ranks if not (incident.kind in ("error", "hang") and incident.stage in gone)]
+    kept += [incident for incident in outcome.incidents if not (incident.kind == "error" and incident.stage in told)]
+    kept += [Incident(kind="error", stage="collect", detail=text) for text in measured.unreadable]
+    return tuple(kept)
 
 
-def _outcome(measured: Collected, outcome: LaunchOutcome, budget: float, seconds: float) -> Outcome:
-    incidents = (*measured.measurements.incidents, *outcome.incidents)
+def _outcome(incidents: tuple[Incident, ...], outcome: LaunchOutcome, budget: float, seconds: float) -> Outcome:
     failures = [incident for incident in incidents if incident.kind in ("hang", "rank_died", "survived_kill", "start_failed", "error")]
     if outcome.interrupted:
         status, reason = "interrupted", "stopped by the user; what was measured before is kept"
@@ -279,5 +293,7 @@ class _Progress:
             self.say("starting the ranks (torch is being imported)")
             return
         position = tick.position
-        detail = f"{position.operation} {position.num_bytes or ''}".strip() if position is not None else ""
+        detail = ""
+        if position is not None:
+            detail = position.operation if position.num_bytes is None else f"{position.operation} {size(position.num_bytes)}"
         self.say(f"{tick.number + 1}/{len(plan.stages)} {tick.stage.title}", detail=detail)

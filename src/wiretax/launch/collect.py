@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,9 @@ def collect(folder: Path, plan: LaunchPlan) -> Collected:
     )
     collected.measurements = Measurements(
         copies=tuple(found["Copy"]),
-        peer_truth=_last_of_each_pair(found["PeerTruth"]),
+        peer_truth=_last_of_each(found["PeerTruth"], lambda truth: (truth.source_gpu, truth.target_gpu)),
         collectives=collectives,
-        compute=tuple(found["Compute"]),
+        compute=_last_of_each(found["Compute"], lambda compute: (compute.rank, compute.together)),
         overlap=tuple(found["Overlap"]),
         incidents=tuple(found["Incident"]),
     )
@@ -99,8 +99,6 @@ def _take(
         found[name].append(msgspec.convert(record["value"], _KINDS[name]))
 
 
-def _last_of_each_pair(truths: list[PeerTruth]) -> tuple[PeerTruth, ...]:
-    latest: dict[tuple[int, int], PeerTruth] = {}
-    for truth in truths:
-        latest[truth.source_gpu, truth.target_gpu] = truth
-    return tuple(latest.values())
+def _last_of_each(results: list[Any], key: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """A later word on the same thing takes the earlier one's place."""
+    return tuple({key(result): result for result in results}.values())

@@ -59,9 +59,10 @@ def compute(rank: Rank, *, seconds: float | None = None) -> None:
         if rank.world_size > 1:
             _all_together(rank, meter, TOGETHER_SHARE * left)
         if rank.is_cuda:
+            rank.emit(alone.result())  # a kernel's first call can outlast the stage, and what is known must not go with it
             alone.transformer(max(rank.agree("compute/transformer", end - rank.clock()), 0.0))
     finally:
-        rank.emit(alone.result())
+        rank.emit(alone.result())  # takes the place of the earlier one
 
 
 def _load_library(rank: Rank) -> None:
