@@ -97,7 +97,10 @@ def _notes(step: Step, seen: Sequence[frozenset[int]], *, waits: bool) -> Iterat
     if len(set(seen)) > 1:
         yield "which parameters get a gradient depends on the batch: the time of a step does too, and ranks would wait for each other"
     if waits:
-        yield "the step reads values back from the device while it runs (.item(), a copy to the host), so its work cannot be queued ahead"
+        yield (
+            "the step reads values back while it runs (.item(), a copy to the host): what it does may depend on the data, "
+            "and on a GPU its work cannot be queued ahead"
+        )
 
 
 @contextmanager

@@ -16,12 +16,14 @@ def replicate(step: Step, options: Options, place: Place) -> Any:
     """The model under DDP.
 
     Raises:
-        UsageError: nothing in it is trained.
+        UsageError: nothing in it is trained, or the hook is not to be had on this device.
     """
     from torch.nn.parallel import DistributedDataParallel
 
     if not any(parameter.requires_grad for parameter in step.model.parameters()):
         raise UsageError("No parameter of the model is trained.")
+    if options.comm_hook is not None and place.device.type != "cuda":
+        raise UsageError("Torch compresses gradients to bf16 on GPUs only.", do="Leave comm_hook out on CPU ranks.")
     extra = {} if options.bucket_cap_mb is None else {"bucket_cap_mb": options.bucket_cap_mb}
     model = DistributedDataParallel(
         step.model,

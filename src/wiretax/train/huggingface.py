@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wiretax.data.models import TransformerShape, shape_from_config
+from wiretax.data.models import Precision, TransformerShape, shape_from_config
 from wiretax.errors import BadInput, MissingDependency
 from wiretax.model.profile import Workload
-from wiretax.train.workload import LEARNING_RATE, SEED, Settings, Step, describe, find_blocks, transformer_step
+from wiretax.train.workload import LEARNING_RATE, Settings, Step, build, describe, find_blocks, transformer_step
 
 if TYPE_CHECKING:
     import torch
@@ -88,19 +88,17 @@ def _must_be_built_in(shape: TransformerShape, path: Path) -> None:
         )
 
 
-def _transformers_step(config: dict[str, Any], path: Path, device: torch.device, precision: str, length: int) -> Step:
+def _transformers_step(config: dict[str, Any], path: Path, device: torch.device, precision: Precision, length: int) -> Step:
     import torch
     import transformers  # type: ignore[import-not-found,unused-ignore]
 
     kind = config.get("model_type")
     chosen = transformers.AutoModelForMaskedLM if kind in _MASKED else transformers.AutoModelForCausalLM
-    torch.manual_seed(SEED)
     try:
         values = {key: value for key, value in config.items() if key not in ("model_type", "torch_dtype", "dtype")}
         described = transformers.AutoConfig.for_model(kind, **values)
         described.use_cache = False
-        with torch.device(device):
-            model = chosen.from_config(described, torch_dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+        model = build(lambda: chosen.from_config(described), device, precision)
     except (ValueError, KeyError, TypeError, ImportError) as error:
         raise BadInput(f"{path}: transformers cannot build it: {error}.", do="Give the size itself: --params 7e9.") from error
     model.train()

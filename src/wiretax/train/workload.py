@@ -293,7 +293,7 @@ def transformer_step(shape: TransformerShape, device: torch.device, precision: P
     if shape.max_positions and sequence_length > shape.max_positions:
         raise UsageError(f"The sequence length {sequence_length} is beyond the {shape.max_positions} learned positions.")
     masked = shape.masked_word_head
-    model = _build(lambda: (encoder.Encoder if masked else gpt.Decoder)(shape), device, precision)
+    model = build(lambda: (encoder.Encoder if masked else gpt.Decoder)(shape), device, precision)
 
     def make_batch(batch_size: int) -> tuple[Tensor, Tensor]:
         words = torch.randint(shape.vocabulary_size, (batch_size, sequence_length + 1), device=device)
@@ -327,7 +327,7 @@ def _convnet_step(shape: ConvnetShape, device: torch.device, precision: Precisio
 
     from wiretax.train.convnet import Convnet
 
-    model = _build(lambda: Convnet(shape), device, precision).to(memory_format=torch.channels_last)
+    model = build(lambda: Convnet(shape), device, precision).to(memory_format=torch.channels_last)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
 
     def make_batch(batch_size: int) -> tuple[Tensor, Tensor]:
@@ -342,7 +342,7 @@ def _convnet_step(shape: ConvnetShape, device: torch.device, precision: Precisio
     return Step(model, partial(torch.optim.SGD, lr=0.05, momentum=0.9), make_batch, loss, blocks=list(model.blocks))
 
 
-def _build(make: Callable[[], nn.Module], device: torch.device, precision: Precision) -> Any:
+def build(make: Callable[[], nn.Module], device: torch.device, precision: Precision) -> Any:
     """The model on its device, its weights drawn there in their own dtype, the same on every rank."""
     import torch
 

@@ -1,0 +1,64 @@
+"""Advice when memory runs out, with a step that pretends to have so much of it."""
+
+import pytest
+import torch
+from torch import nn
+
+from wiretax.errors import CannotMeasure
+from wiretax.train.memory import largest_that_fits, memory_points, out_of_memory_explained, two_batches
+from wiretax.train.strategy import WrappedStep
+from wiretax.train.workload import Step
+
+
+def limited(largest):
+    """A step that runs out of memory above a batch size."""
+    tried = []
+
+    def loss(model, batch):
+        tried.append(len(batch))
+        if len(batch) > largest:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return model(batch).sum()
+
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = Step(model, lambda p: torch.optim.SGD(p, lr=0.1), lambda n: torch.ones(n, 2), loss)
+    return WrappedStep(strategy="ddp", step=step, model=model, optimizer=optimizer), tried
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(1, (1, 2)), (2, (1, 2)), (8, (4, 8)), (5, (2, 5))])
+def test_two_batch_sizes_tell_fixed_from_growing_memory(batch, expected):
+    assert two_batches(batch) == expected
+
+
+def test_a_cpu_has_no_peaks(cpu):
+    wrapped, tried = limited(99)
+    assert memory_points(wrapped, (1, 2), cpu) == ()
+    assert tried == []
+
+
+@pytest.mark.parametrize(("largest", "answer"), [(63, 32), (20, 16), (1, 1), (0, 0)])
+def test_the_largest_batch_that_trains_is_found_by_halving(cpu, largest, answer):
+    wrapped, _ = limited(largest)
+    assert largest_that_fits(wrapped, 64, cpu) == answer
+
+
+def test_the_error_says_what_would_fit_and_under_which_strategy(cpu):
+    wrapped, _ = limited(20)
+    with (
+        pytest.raises(CannotMeasure, match=r"ran out of memory at batch 64 under ddp.*A batch of 16 would fit"),
+        out_of_memory_explained(wrapped, 64, cpu),
+    ):
+        wrapped.train(wrapped.step.make_batch(64))
+
+
+def test_gradients_left_behind_by_a_failed_try_are_forgotten(cpu):
+    wrapped, _ = limited(0)
+    assert largest_that_fits(wrapped, 4, cpu) == 0
+    assert all(one.grad is None for one in wrapped.model.parameters())
+
+
+def test_other_errors_pass_through_unchanged(cpu):
+    wrapped, _ = limited(9)
+    with pytest.raises(ZeroDivisionError), out_of_memory_explained(wrapped, 4, cpu):
+        1 / 0  # noqa: B018
