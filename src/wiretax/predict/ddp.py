@@ -211,11 +211,11 @@ def _unexplained(work: Work, free: FreeStep) -> float:
 
 def _messages(profile: Profile, bucket: Bucket, options: Options) -> list[float]:
     """What a bucket puts on the wire, as the sizes of its all-reduces."""
-    if options.compression == "bf16":
+    if options.comm_hook == "bf16_compress":
         return [
             sum(min(profile.parameters[index].gradient_bytes, 2 * profile.parameters[index].num_elements) for index in bucket.parameters)
         ]
-    if options.compression == "powersgd":
+    if options.comm_hook == "powersgd":
         plain, left, right = 0.0, 0.0, 0.0
         for index in bucket.parameters:
             one = profile.parameters[index]
@@ -241,10 +241,10 @@ def _extra_work(profile: Profile, free: FreeStep | None, planned: Sequence[Bucke
     if profiled_view and not wanted_view:
         passes += 4.0
         notes.append("gradients are copied into and out of the buckets, which the profiled DDP did not do")
-    if options.compression == "bf16":
+    if options.comm_hook == "bf16_compress":
         passes += 2 * 1.5
         notes.append("the bf16 hook's casts run at the GPU's memory rate")
-    if options.compression == "powersgd":
+    if options.comm_hook == "powersgd":
         passes += 7.0
         notes.append("PowerSGD is predicted only: its products and error feedback pass seven times over the gradients")
     if passes and not rate:

@@ -154,7 +154,7 @@ def _simulated(
         else:
             outcome, notes = simulate_tensor_parallel(work, wire, group, options, draws, contention, replicas=replicas)
         return outcome, notes, float(replicas)
-    chosen = replace(options, compression="powersgd") if name == "powersgd" else options
+    chosen = replace(options, comm_hook="powersgd") if name == "powersgd" else options
     outcome, notes = simulate_ddp(work, wire, num_gpus, chosen, draws, contention)
     return outcome, notes, together
 

@@ -11,13 +11,14 @@ both       all-gathers and reduce-scatters share one communicator, so the wire t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from wiretax.model.profile import FreeStep, GroupTimes, Profile
 from wiretax.predict.contention import Contention
 from wiretax.predict.interval import Draws, centre
-from wiretax.predict.options import Options
+from wiretax.predict.options import DEFAULTS, Options
 from wiretax.predict.profile_model import Piece, Work, work_of
 from wiretax.predict.timeline import Outcome, Program, finish_alone, simulate
 from wiretax.predict.wire_curve import Wire
@@ -56,7 +57,7 @@ class _Plan:
     reduce_host: float
     """What issuing a real collective costs the host and a free one does not."""
     optimizer: Piece
-    buffers: int
+    options: Options
 
 
 def simulate_fsdp(
@@ -80,6 +81,9 @@ def simulate_fsdp(
     replicas = world_size // shards
     free = _free_step(work, strategy, shards)
     groups, notes = sharded_groups(work, free)
+    if options.param_dtype is not None and (free is None or free.options.get("param_dtype") != options.param_dtype):
+        groups = tuple(_in_bf16(work.profile, group) for group in groups)
+        notes.append("weights are gathered in bf16 and gradients reduced in float32; the casts count as nothing")
     if free is not None and not _is_own(work.profile, free):
         free = None  # it lent its host time a group; nothing else of it is this model's
     gather, reduce = wire.curve("all_gather", shards), wire.curve("reduce_scatter", shards)
@@ -100,7 +104,7 @@ def simulate_fsdp(
         gather_host=gather.launch_seconds,
         reduce_host=reduce.launch_seconds,
         optimizer=optimizer,
-        buffers=options.reduce_scatter_buffers,
+        options=options,
     )
     outcome = simulate(_program(plan, draws), draws.rates(contention))
     unexplained = work.unexplained_seconds if free is None else _unexplained(work, free, strategy)
@@ -201,7 +205,7 @@ def sharded_optimizer(work: Work, free: FreeStep | None, shards: int) -> Piece:
     if work.profile.device == "cuda" and free.times.optimizer.device is None:
         # Its elapsed time alone does not tell launch time from work; the bare update's work does.
         return Piece(work.optimizer.device / shards, measured.device)
-    return measured.scaled(free.world_size / shards)
+    return measured.scaled(_shards_of(free) / shards)
 
 
 def _head(profile: Profile, members: Sequence[int]) -> float:
@@ -214,15 +218,31 @@ def _head(profile: Profile, members: Sequence[int]) -> float:
     return after / whole if whole > 0 else 0.0
 
 
-def _free_step(work: Work, strategy: str, world_size: int) -> FreeStep | None:
-    return work.free_step(strategy, world_size=world_size) or work.free_step("fsdp2", "fsdp2_grad_op", "hsdp", world_size=world_size)
+def _in_bf16(profile: Profile, group: Group) -> Group:
+    share = group.parameter_bytes / max(sum(one.num_bytes for one in profile.parameters), 1)
+    elements = share * sum(one.num_elements for one in profile.parameters)
+    return replace(group, parameter_bytes=int(2 * elements), gradient_bytes=int(4 * elements) if group.gradient_bytes else 0)
+
+
+def _free_step(work: Work, strategy: str, shards: int) -> FreeStep | None:
+    """The free step whose shards are nearest in number: of the strategy itself, else of a sibling."""
+    for names in ((strategy,), ("fsdp2", "fsdp2_grad_op", "hsdp")):
+        found = [one for one in work.profile.free_steps if one.strategy in names]
+        if found:
+            return min(found, key=lambda one: abs(math.log(_shards_of(one) / shards)))
+    return None
+
+
+def _shards_of(free: FreeStep) -> int:
+    """GPUs over which a free step's parameters were sharded."""
+    return int(free.options.get("shard_group_size", free.world_size)) if free.strategy == "hsdp" else free.world_size
 
 
 def _unexplained(work: Work, free: FreeStep, strategy: str) -> float:
     """The profiled step minus its simulation with nothing on the wire; host work that the pieces do not show."""
     own = work if work.device_factor == 1 else work_of(work.profile)
     groups, _ = sharded_groups(own, free)
-    optimizer = sharded_optimizer(own, free, free.world_size)
+    optimizer = sharded_optimizer(own, free, _shards_of(free))
     nothing = (0.0,) * len(groups)
     plan = _Plan(
         groups=groups,
@@ -232,7 +252,7 @@ def _unexplained(work: Work, free: FreeStep, strategy: str) -> float:
         gather_host=0.0,
         reduce_host=0.0,
         optimizer=optimizer,
-        buffers=1,
+        options=DEFAULTS,
     )
     return free.times.step.seconds - float(finish_alone(_program(plan, centre()))[0])
 
@@ -249,13 +269,23 @@ def _program(plan: _Plan, draws: Draws) -> Program:
 def _forward(program: Program, plan: _Plan, draws: Draws) -> None:
     device, host, wire = draws.device, draws.host, draws.wire
     root = plan.groups[0]
+    gathers: dict[int, int] = {}
     copied: list[int] = []
+
+    def gather(index: int, current: int) -> None:
+        """Issues an all-gather while ``current`` is the group at whose copy-out the host stands."""
+        if index in gathers or index >= len(plan.groups):
+            return
+        # The buffer of the group before the last copied one is free once that one was copied out.
+        free_buffer = copied[current - 1] if current >= 1 else None
+        issue = plan.groups[index].forward.host * _GATHER_ISSUED + plan.gather_host
+        gathers[index] = program.wire(plan.gather[index] * wire, host=issue * host, after=free_buffer)
+
     for index, group in enumerate(plan.groups):
-        # Copy-out k frees the buffer that all-gather k + 2 fills.
-        free_buffer = copied[index - 2] if index >= 2 else None
-        issue = group.forward.host * _GATHER_ISSUED + plan.gather_host
-        gather = program.wire(plan.gather[index] * wire, host=issue * host, after=free_buffer)
-        copied.append(program.compute(group.copy_out * device, host=0.0, after=gather))
+        gather(index, index - 1)
+        copied.append(program.compute(group.copy_out * device, after=gathers[index]))
+        for ahead in range(plan.options.forward_prefetch):
+            gather(index + 1 + ahead, index)
         kernels = (group.forward.device - group.copy_out) * (1 - group.head)
         issuing = group.forward.host * (1 - _GATHER_ISSUED) * (1 - group.head)
         program.kernels(kernels * device, host_seconds=issuing, host=host)
@@ -272,7 +302,7 @@ def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
     gathers: dict[int, int] = {}
 
     def prefetch(index: int) -> None:
-        if plan.gather_again and index > 0:
+        if plan.gather_again and index > 0 and index not in gathers:
             gathers[index] = program.wire(plan.gather[index] * wire, host=plan.gather_host * host, after=copied[-1] if copied else None)
 
     copied: list[int] = []
@@ -286,7 +316,8 @@ def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
         group = plan.groups[index]
         if index in gathers:
             copied.append(program.compute(group.copy_out * device, host=group.backward.host * 0.1 * host, after=gathers[index]))
-        prefetch(index - 1)
+        for ahead in range(max(plan.options.backward_prefetch, 1)):
+            prefetch(index - 1 - ahead)
         kernels = group.backward.device - group.copy_out - group.copy_in
         program.kernels(kernels * device, host_seconds=group.backward.host * 0.7, host=host)
         reduced.append(_reduce(program, plan, index, group.backward.host * 0.2, reduced, draws))
@@ -295,6 +326,6 @@ def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
 
 
 def _reduce(program: Program, plan: _Plan, index: int, host_seconds: float, reduced: Sequence[int], draws: Draws) -> int:
-    free_buffer = reduced[-plan.buffers] if len(reduced) >= plan.buffers else None
+    free_buffer = reduced[-plan.options.reduce_scatter_buffers] if len(reduced) >= plan.options.reduce_scatter_buffers else None
     copied = program.compute(plan.groups[index].copy_in * draws.device, host=host_seconds * draws.host, after=free_buffer)
     return program.wire(plan.reduce[index] * draws.wire, host=plan.reduce_host * draws.host, after=copied)

@@ -202,9 +202,10 @@ def _strategy_bytes(
         if not blocks:
             root = 0
             blocks = [int(whole)]
-        gathered = root + (whole - root if name == "fsdp2_grad_op" else sum(blocks[:2]))
+        ahead = max(options.forward_prefetch, options.backward_prefetch, 1)
+        gathered = root + (whole - root if name == "fsdp2_grad_op" else sum(blocks[: 1 + ahead]))
         block_gradients = max((one.gradient_bytes for one in profile.segments if one.role == "block"), default=int(gradients))
-        note = "the root and two blocks are gathered at once, one block's gradients wait to be reduced"
+        note = f"the root and {1 + ahead} blocks are gathered at once, one block's gradients wait to be reduced"
         if name == "fsdp2_grad_op":
             note = "all blocks stay gathered between forward and backward"
         return gathered + options.reduce_scatter_buffers * block_gradients, 0.0, 0.5 * root, [note]

@@ -51,11 +51,18 @@ class Options:
     static_graph: bool = False
     gradient_as_bucket_view: bool | None = None
     """None: as in the profile."""
-    compression: Literal["none", "bf16", "powersgd"] = "none"
+    comm_hook: Literal["bf16_compress", "powersgd"] | None = None
+    """DDP's communication hook; the first halves fp32 gradients, the second sends two thin matrices for each."""
     powersgd_rank: int = 4
     broadcast_buffers: bool = True
     shard_group_size: int | None = None
     """HSDP: GPUs that share one copy of the model; None: the largest divisor of N that is at most N / 2."""
+    forward_prefetch: int = 0
+    """FSDP2: groups gathered ahead explicitly in forward (``set_modules_to_forward_prefetch``); 0 leaves it to the order of issue."""
+    backward_prefetch: int = 0
+    """The same in backward; 0 is torch's own prefetch of one group."""
+    param_dtype: Literal["bfloat16"] | None = None
+    """FSDP2: gather weights in this dtype and reduce gradients in float32 (a mixed-precision policy)."""
     reduce_scatter_buffers: int = 1
     """FSDP2's ``set_reduce_scatter_max_input_buffers``."""
     tensor_parallel_size: int | None = None
@@ -66,6 +73,9 @@ class Options:
         for name in ("accumulation_steps", "powersgd_rank", "reduce_scatter_buffers", "pipeline_micro_batches"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}, but must be 1 or more.")
+        for name in ("forward_prefetch", "backward_prefetch"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} is {getattr(self, name)}, but must be 0 or more.")
         if self.bucket_cap_mb is not None and not self.bucket_cap_mb > 0:
             raise UsageError(f"bucket_cap_mb is {self.bucket_cap_mb:g}, but must be above 0.")
 

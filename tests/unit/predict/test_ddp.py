@@ -158,12 +158,12 @@ def test_a_bf16_hook_halves_fp32_gradients_and_leaves_bf16_ones():
     )
 
     plain, _ = step(wide, busbw=1e9)
-    halved, _ = step(wide, Options(compression="bf16"), busbw=1e9)
+    halved, _ = step(wide, Options(comm_hook="bf16_compress"), busbw=1e9)
     unsent = 0.010 + 0.020 / 6 + 0.002  # forward, the first gradient's arrival, the update
     assert (halved - unsent) / (plain - unsent) == pytest.approx(0.5, abs=0.02)
 
     same, _ = step(own, busbw=1e9)
-    still, _ = step(own, Options(compression="bf16"), busbw=1e9)
+    still, _ = step(own, Options(comm_hook="bf16_compress"), busbw=1e9)
     assert still >= same
 
 
@@ -171,7 +171,7 @@ def test_powersgd_sends_two_thin_matrices_for_each_thick_one():
     own = profile()
 
     plain, _ = step(own, busbw=1e9)
-    thin, notes = step(own, Options(compression="powersgd", powersgd_rank=4), busbw=1e9)
+    thin, notes = step(own, Options(comm_hook="powersgd", powersgd_rank=4), busbw=1e9)
 
     assert thin < plain / 2
     assert any("predicted only" in note for note in notes)

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles import fsdp_free, profile, wire
+from profiles import fsdp_free, phase, profile, wire
 from wiretax.predict.contention import NO_CONTENTION
 from wiretax.predict.forecast import predict
 from wiretax.predict.fsdp import shard_group_size, sharded_groups, simulate_fsdp
@@ -100,6 +102,56 @@ def test_a_second_reduce_scatter_buffer_lets_compute_run_ahead():
     assert two <= one
 
 
+def test_gathering_ahead_in_forward_hides_what_a_late_host_exposes():
+    # The first block's gather is issued after 1.25 + 1.875 + 1.25 ms of host time; four of 6 ms follow one another.
+    own = with_free(host=0.005, forward=0.001, backward=0.001, root_bytes=2 * MIB)
+    busbw = 0.5 * BLOCK / 0.006
+
+    _, usual, _ = step(own, busbw=busbw)
+    _, ahead, _ = step(own, busbw=busbw, options=Options(forward_prefetch=1))
+
+    # What is left after the last gather are the last block and the head.
+    assert usual == pytest.approx(0.004375 + 4 * 0.006 + 2 * 0.001 / 6, rel=1e-3)
+    # Asked for one group earlier, it is issued right after the root's, 1.875 ms of host time sooner.
+    assert usual - ahead == pytest.approx(0.001875, rel=0.02)
+
+
+def test_gathering_two_ahead_in_backward_puts_gathers_before_reductions():
+    own = with_free(backward=0.001)
+
+    usual, _, _ = step(own, busbw=1e9)
+    ahead, _, _ = step(own, busbw=1e9, options=Options(backward_prefetch=2))
+
+    # The wire carries the same bytes, so on a slow one the order hardly matters.
+    assert ahead == pytest.approx(usual, rel=0.02)
+
+
+def test_gathering_in_bf16_halves_the_gathers_of_fp32_weights():
+    wide = replace(
+        profile(),
+        parameters=tuple(replace(one, dtype="float32", num_elements=one.num_bytes // 4) for one in profile().parameters),
+    )
+
+    full, forward, _ = step(wide, busbw=1e8)
+    halved, half_forward, notes = step(wide, busbw=1e8, options=Options(param_dtype="bfloat16"))
+
+    assert half_forward == pytest.approx(forward / 2, rel=0.05)
+    assert full - halved == pytest.approx(0.5 * (0.5 * (ROOT + 4 * BLOCK) + 0.5 * 4 * BLOCK) / 1e8, rel=0.05)
+    assert any("gathered in bf16" in note for note in notes)
+
+
+def test_shards_of_a_hybrid_free_step_are_its_groups():
+    base = profile(optimizer=0.08)
+    free = fsdp_free(base, world_size=4, optimizer_host=0.0, host=0.0)
+    hybrid = replace(free, strategy="hsdp", options={"shard_group_size": "2"}, times=replace(free.times, optimizer=phase(0.04, 0.0)))
+    own = replace(base, free_steps=(hybrid,))
+
+    seconds, _, _ = step(own, busbw=1e18, world_size=8, strategy="hsdp", options=Options(shard_group_size=2))
+
+    # Two shards then as now: the update keeps its 40 ms, which the profiled step did not count fully.
+    assert seconds == pytest.approx(free.times.step.seconds, rel=1e-3)
+
+
 def test_the_update_shrinks_with_the_number_of_shards():
     own = profile(optimizer=0.08)
     own = profile(optimizer=0.08, free_steps=[fsdp_free(own, optimizer_host=0.0, host=0.0)])
@@ -142,8 +194,6 @@ def test_a_free_step_of_another_model_lends_its_host_time_a_group():
 
 
 def test_a_model_that_was_not_cut_is_one_group_and_hides_nothing():
-    from dataclasses import replace
-
     own = replace(profile(), segments=(), parameters=tuple(replace(one, segment=None) for one in profile().parameters), free_steps=())
     groups, _ = sharded_groups(work_of(own), None)
 
