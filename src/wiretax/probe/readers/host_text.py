@@ -34,14 +34,20 @@ _DF = re.compile(rf"\s*\S{{1,60}}\s{{1,40}}{_SIZE}\s{{1,20}}{_SIZE}\s{{1,20}}{_S
 _MOUNT = re.compile(r"\s*\S{1,60} (?:on )?/dev/shm (?:type )?tmpfs .{0,200}?\bsize=(\d{1,16}[kmgKMG]?)")
 _UNAME = re.compile(r"\s*Linux (\S{1,64}) (\d{1,2}\.\d{1,3}\S{0,60}) #\S{1,40} ")
 _LSCPU = re.compile(
-    r"\s*(CPU\(s\)|Vendor ID|Model name|Hypervisor vendor|NUMA node\(s\)|Flags|On-line CPU\(s\) list|Architecture|Socket\(s\)):"
+    r"\s*(CPU\(s\)|Vendor ID|Model name|Hypervisor vendor|NUMA node\(s\)|Flags):"
     r"\s{1,60}(\S.*)$"
 )
 _LSCPU_OTHER = re.compile(
-    r"\s*(?:CPU op-mode|Address sizes|Byte Order|CPU family|Model|Thread\(s\) per core|Core\(s\) per socket|Stepping|BogoMIPS|"
+    r"\s*(?:On-line CPU\(s\) list|Architecture|Socket\(s\)|CPU op-mode|Address sizes|Byte Order|"
+    r"CPU family|Model|Thread\(s\) per core|Core\(s\) per socket|Stepping|BogoMIPS|"
     r"CPU (?:max|min)? ?MHz|Virtualization(?: type)?|L\d[a-z]? cache|NUMA node\d{1,3} CPU\(s\)|Vulnerability [\w -]{2,40}|"
     r"Frequency boost|CPU\(s\) scaling MHz):\s"
 )
+_HARMLESS = re.compile(
+    r"\s*(?:total\s{1,20}used\s{1,20}free\b|Filesystem\s{1,20}(?:Size|1K-blocks)\s|(?:Mem|Swap):\s{1,20}\d|"
+    r"(?:PRETTY_NAME|NAME|VERSION|VERSION_ID|VERSION_CODENAME|ID|ID_LIKE|UBUNTU_CODENAME|(?:HOME|SUPPORT|BUG_REPORT|PRIVACY_POLICY)_URL)=)"
+)
+"""Headings and lines of ``free``, ``df`` and ``/etc/os-release`` that say nothing of the wire."""
 _VENDORS = {"genuineintel": "intel", "authenticamd": "amd", "arm": "arm", "hygongenuine": "hygon", "centaurhauls": "zhaoxin", "ibm": "ibm"}
 _HYPERVISORS = {
     "kvm": "kvm",
@@ -90,12 +96,12 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     for position, line in enumerate(stream.lines):
         text = line.text
         if len(text) > 6000 or not any(word in text for word in _RELEVANT):
-            if len(text) < 200 and _LSCPU_OTHER.match(text):
+            if _is_harmless(text):
                 others.add(line.number)
             continue
         if any(rule(line, notes, facts) for rule in _RULES):
             lines.add(line.number)
-        elif _LSCPU_OTHER.match(text):
+        elif _is_harmless(text):
             others.add(line.number)
         elif "detect-virt" in text and position + 1 < len(stream.lines):
             below = stream.lines[position + 1]
@@ -121,6 +127,10 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         observations=notes.observations(),
         understood=frozenset(lines | others),
     )
+
+
+def _is_harmless(text: str) -> bool:
+    return len(text) < 400 and (_LSCPU_OTHER.match(text) is not None or _HARMLESS.match(text) is not None)
 
 
 def _storage(line: Line, notes: Notes, facts: Facts) -> bool:

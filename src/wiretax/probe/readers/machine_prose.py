@@ -116,7 +116,7 @@ def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
             if outcome and not change:
                 notes.add(line.number, "outcome", subject=subject, value=version, outcome=outcome)
         variable = INLINE.search(clause)
-        if variable and outcome and re.search(r"->|=>|:|\b(?:with|set|using|setting)\b", clause):
+        if variable and outcome and re.search(r"->|=>|:|\b(?:with|set|using|setting)\b", clause, re.IGNORECASE):
             notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome=outcome)
             yield "seen", ""
         wrong = _WRONG.search(clause) is not None

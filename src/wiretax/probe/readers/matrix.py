@@ -211,10 +211,15 @@ def _body_of(labels: set[str], text: str, word: re.Pattern[str]) -> tuple[str, s
             continue
         rest = text[match.end() :]
         first = rest.replace("|", " ").split(maxsplit=1)
-        if first and (word.match(first[0]) is not None):
-            return token, rest
-        return None
+        return (token, rest) if first and _is_cell_like(first[0], word) else None
     return None
+
+
+def _is_cell_like(token: str, word: re.Pattern[str]) -> bool:
+    """Whether a token is a cell or a run of cells; ``XGMI`` is no ``X``."""
+    if word.fullmatch(token):
+        return True
+    return word is NVIDIA_WORD and (bool(_split_run(token, word)[0]) or re.match(r"NV\d{1,3}[\d,-]", token) is not None)
 
 
 def _is_continuation(text: str, word: re.Pattern[str]) -> bool:

@@ -52,7 +52,8 @@ def _logs(stream: Stream) -> list[Log]:
             log.lines.add(line.number)
             reader = _BlockReader(log, block, _indent(text))
             continue
-        if reader is not None and (not text.strip() or reader.take(line)):
+        # grep -A sets its matches apart with two dashes.
+        if reader is not None and (text.strip() in ("", "--") or reader.take(line)):
             continue
         if reader is not None and not reader.block.bus_id and _again(line, reader):
             reader = _BlockReader(reader.log, _new_block(reader.log, line), -1)
