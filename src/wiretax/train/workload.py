@@ -237,7 +237,7 @@ def _rearrange(step: Step, settings: Settings) -> None:
         if settings.activation_checkpointing:
             part.forward = partial(checkpoint, part.forward, use_reentrant=False)
         if settings.compiled:
-            part.forward = torch.compile(part.forward)
+            part.forward = torch.compile(part.forward, dynamic=False)  # several batch sizes are tried, each in its own kernels
 
 
 def _preset_step(chosen: Preset, device: torch.device, settings: Settings) -> tuple[Step, Workload]:
