@@ -11,8 +11,8 @@ from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.measurement import Compute, Operation
 from wiretax.model.profile import Profile
 from wiretax.predict.contention import NO_CONTENTION, Contention
-from wiretax.predict.ddp import simulate_ddp
-from wiretax.predict.fsdp import simulate_fsdp
+from wiretax.predict.ddp import buckets, simulate_ddp
+from wiretax.predict.fsdp import sharded_groups, simulate_fsdp
 from wiretax.predict.interval import SEED, Draws, draw, interval
 from wiretax.predict.memory import Memory, predict_memory
 from wiretax.predict.options import DEFAULTS, Options, strategy_name
@@ -80,9 +80,8 @@ def predict(
     if num_gpus < 1:
         raise UsageError(f"{num_gpus} GPUs cannot train.", do="Ask for 1 GPU or more.")
     work = work_of(profile, batch_size=batch_size, gpus=gpus)
-    operations: tuple[Operation, ...] = ("all_gather", "reduce_scatter") if name.startswith(("fsdp", "hsdp", "zero3")) else ("all_reduce",)
-    wire_sigma = max(wire.curve(operation, num_gpus).sigma for operation in operations) if num_gpus > 1 else 0.0
     host_sigma, device_sigma = _spread(work, name, num_gpus)
+    wire_sigma = _wire_spread(work, wire, name, num_gpus, options)
     draws = draw(device_sigma=device_sigma, host_sigma=host_sigma, wire_sigma=wire_sigma, seed=seed)
     one_gpu = _one_gpu(work, options, name)
     outcome: Outcome | None = None
@@ -164,6 +163,21 @@ def _one_gpu(work: Work, options: Options, name: str) -> float:
     update = max(work.optimizer.device, work.optimizer.host)
     micro_steps = options.pipeline_micro_batches if name == "pp" else options.accumulation_steps
     return micro_steps * (work.bare_seconds - update) + update
+
+
+def _wire_spread(work: Work, wire: Wire, name: str, num_gpus: int, options: Options) -> float:
+    """Spread of the wire at the largest message that the strategy sends over it."""
+    if num_gpus == 1:
+        return 0.0
+    if name in ("fsdp2", "fsdp2_grad_op", "hsdp", "zero3"):
+        groups, _ = sharded_groups(work, None)
+        largest = max(one.parameter_bytes for one in groups)
+        operations: tuple[Operation, ...] = ("all_gather", "reduce_scatter")
+    else:
+        arrival = [index for index, _, _ in work.ready]
+        largest = max((one.num_bytes for one in buckets(work.profile, arrival, options)), default=0)
+        operations = ("send_recv",) if name == "pp" else ("all_reduce",)
+    return max(wire.curve(operation, num_gpus).sigma_at(largest) for operation in operations)
 
 
 def _spread(work: Work, name: str, num_gpus: int) -> tuple[float, float]:

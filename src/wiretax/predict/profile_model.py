@@ -6,6 +6,7 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from wiretax.errors import UsageError
 from wiretax.model.measurement import Compute
@@ -35,6 +36,12 @@ hosts: 2 to 17 % longer steps on a busy one)."""
 
 DISTURBED = 0.95
 """A strategy's step that is shorter than this share of the bare one shows that one of the two was disturbed."""
+
+LIKE_GPU = 0.15
+"""Matrix rates of GPUs of one kind lie within this of each other (published: 14 % between GPUs of one model, arXiv 2510.15596)."""
+
+UNEVEN = 0.01
+"""Rates closer than this are the same."""
 
 OTHER_GPU_SIGMA = 0.12
 """Added for a profile taken on another kind of GPU (Habitat's mean error of such a scaling is 11.8 %, arXiv 2102.00527)."""
@@ -278,25 +285,37 @@ def _host_clock(segments: Sequence[Segment]) -> Callable[[float], float]:
 def _other_gpus(profile: Profile, gpus: Sequence[Compute]) -> tuple[float, float, float, list[str]]:
     """Factor for compute, factor for memory-bound work, spread to add, and why.
 
-    All ranks wait for the slowest GPU, so the lowest rates count; measured together where that was done.
+    Rates of like GPUs, measured by another program at another moment, are not compared with the profile's: only among themselves, all
+    loaded at once against alone, since all ranks wait for the slowest. Another kind of GPU is scaled by the ratio of the rates.
     """
-    together = [one for one in gpus if one.together] or list(gpus)
-    matmul = [one.matmul_flops_per_second for one in together if one.matmul_flops_per_second]
-    memory = [one.memory_bytes_per_second for one in together if one.memory_bytes_per_second]
-    if not matmul or not profile.matmul_flops_per_second:
+    alone, together = _rates(gpus, together=False), _rates(gpus, together=True)
+    known = alone or together
+    if not known or not profile.matmul_flops_per_second:
         return 1.0, 1.0, 0.0, []
-    matmul_ratio = profile.matmul_flops_per_second / min(matmul)
-    memory_ratio = profile.memory_bytes_per_second / min(memory) if memory and profile.memory_bytes_per_second else matmul_ratio
+    slowest_matmul, slowest_memory = (min(one[column] for one in together or known) for column in (0, 1))
+    if abs(profile.matmul_flops_per_second / median(one[0] for one in known) - 1) <= LIKE_GPU:
+        factor = median(one[0] for one in known) / slowest_matmul
+        if factor <= 1 + UNEVEN:
+            return 1.0, 1.0, 0.0, []
+        note = f"with all GPUs loaded the slowest computes {factor - 1:.1%} slower than one alone, and all wait for it"
+        return factor, max(median(one[1] for one in known) / slowest_memory, 1.0), 0.0, [note]
+    matmul_ratio = profile.matmul_flops_per_second / slowest_matmul
+    memory_ratio = profile.memory_bytes_per_second / slowest_memory if profile.memory_bytes_per_second else matmul_ratio
     device = profile.bare.forward.elapsed.seconds + profile.bare.backward.elapsed.seconds
     flops = (profile.workload.flops_per_sample or 0.0) * profile.workload.batch_size
     share = min(flops / profile.matmul_flops_per_second / device, 1.0) if flops and device > 0 else 0.7
     factor = share * matmul_ratio + (1 - share) * memory_ratio
-    if abs(factor - 1) <= 0.10:
-        if factor <= 1.005:
-            return 1.0, 1.0, 0.0, []
-        return factor, memory_ratio, 0.0, [f"the slowest GPU computes {factor - 1:.1%} slower than the profiled one, and all wait for it"]
     note = (
         f"the profile is from a GPU of other speed: device time times {factor:.2f} "
         f"(matrix products {matmul_ratio:.2f}, memory {memory_ratio:.2f})"
     )
     return factor, memory_ratio, OTHER_GPU_SIGMA, [note]
+
+
+def _rates(gpus: Sequence[Compute], *, together: bool) -> list[tuple[float, float]]:
+    """Matrix and memory rates of each GPU that has both."""
+    return [
+        (one.matmul_flops_per_second, one.memory_bytes_per_second)
+        for one in gpus
+        if one.together is together and one.matmul_flops_per_second and one.memory_bytes_per_second
+    ]

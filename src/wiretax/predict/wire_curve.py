@@ -27,6 +27,10 @@ from 2 to 4 GPUs on host-memory paths (L4 4.0 to 5.5, 4x 4090 4.46 to 8.57) and 
 OPERATION_SIGMA = 0.10
 """Added where an operation was derived from another (recorded 2x H200: all-gather busbw is 0.81 to 0.98 of all-reduce busbw)."""
 
+SIZE_SIGMA = 0.05
+"""Added per doubling beyond the largest (or below the smallest) measured message (recorded NVLink: busbw still grows by 3 to 7 % per
+doubling from 128 MiB to 1 GiB)."""
+
 DISTURBED_FRACTION = 0.15
 """NCCL works through fixed buffers, so above 1 MiB a byte does not get dearer with size; a point this much dearer was disturbed."""
 
@@ -95,6 +99,13 @@ class Curve:
         """Bus bandwidth in bytes per second at a size."""
         seconds = self.seconds(num_bytes)
         return bus_factor(self.operation, self.world_size) * num_bytes / seconds if seconds else 0.0
+
+    def sigma_at(self, num_bytes: float) -> float:
+        """Relative spread at a size, wider outside the measured ones."""
+        if not self.num_bytes or num_bytes <= 0:
+            return self.sigma
+        outside = max(num_bytes / self.num_bytes[-1], self.num_bytes[0] / num_bytes, 1.0)
+        return math.hypot(self.sigma, SIZE_SIGMA * math.log2(outside))
 
     def beyond(self, num_bytes: float) -> str | None:
         """A sentence where a size lies outside the measured ones, None inside."""

@@ -91,14 +91,14 @@ def test_host_time_of_a_segment_is_used_where_it_is_known():
 
 
 def test_all_ranks_wait_for_the_slowest_gpu():
-    work = work_of(profile(), gpus=[gpu(1e14), gpu(0.95e14)])
+    work = work_of(profile(), gpus=[gpu(1e14, together=False), gpu(1e14), gpu(0.95e14)])
 
-    assert work.bare_seconds > work_of(profile()).bare_seconds
-    assert any("slowest GPU" in note for note in work.assumptions)
+    assert work.forward_seconds == pytest.approx(0.010 / 0.95)
+    assert any("all wait for it" in note for note in work.assumptions)
 
 
-def test_like_gpus_change_nothing():
-    assert work_of(profile(), gpus=[gpu(1e14), gpu(1.01e14)]).bare_seconds == pytest.approx(0.032)
+def test_like_gpus_change_nothing_whatever_another_program_measured_on_the_profiled_one():
+    assert work_of(profile(), gpus=[gpu(0.93e14), gpu(0.932e14)]).bare_seconds == pytest.approx(0.032)
 
 
 def test_a_gpu_of_half_the_speed_doubles_the_step_and_widens_the_interval():
@@ -107,12 +107,6 @@ def test_a_gpu_of_half_the_speed_doubles_the_step_and_widens_the_interval():
     assert work.bare_seconds == pytest.approx(0.064, rel=1e-3)
     assert work.device_sigma > 0.1
     assert any("other speed" in note for note in work.assumptions)
-
-
-def test_rates_measured_together_count_before_those_alone():
-    alone, loaded = gpu(1e14, together=False), gpu(0.8e14, 1e12)
-
-    assert work_of(profile(), gpus=[alone, loaded]).bare_seconds > work_of(profile(), gpus=[alone]).bare_seconds
 
 
 def test_untold_clocks_are_less_sure():

@@ -38,6 +38,14 @@ def test_below_the_smallest_size_a_message_takes_as_long_and_above_the_largest_i
     assert curve.beyond(2048) is None
 
 
+def test_outside_the_measured_sizes_the_curve_is_less_sure():
+    curve = measured(sweep("all_reduce", 2, [(1024, 1e-5), (MIB, 1e-4)])).curve("all_reduce", 2)
+
+    assert curve.sigma_at(2048) == curve.sigma
+    assert curve.sigma < curve.sigma_at(2 * MIB) < curve.sigma_at(64 * MIB)
+    assert curve.sigma_at(8) > curve.sigma
+
+
 def test_of_eager_and_graph_timings_the_undisturbed_one_counts():
     curve = measured(
         sweep("all_reduce", 2, [(MIB, 2e-4), (2 * MIB, 2.1e-4)]), sweep("all_reduce", 2, [(MIB, 1e-4), (2 * MIB, 2.2e-4)], mode="graph")
