@@ -140,6 +140,7 @@ class _Launch:
             "TMPDIR": str(self.folder / "tmp"),  # torchrun leaves a folder behind at each run
             "OMP_NUM_THREADS": environment.get("OMP_NUM_THREADS", "1"),
             "PYTHONUNBUFFERED": "1",
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # else the engine's question for GPUs makes CUDA useless in the ranks it forks
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": environment.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"),  # we end hangs ourselves
             "TORCH_CPP_LOG_LEVEL": environment.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         }
@@ -431,13 +432,21 @@ class _Launch:
         telling = [line for line in lines if "Error" in line or "error" in line or "Signal" in line]
         return (telling[-1] if telling else lines[-1] if lines else "")[:400].strip()
 
+    def _let_go(self, seconds: float) -> None:
+        """Until the engine has seen its ranks end; it is not waited for when they are gone and it is still there."""
+        give_up = time.monotonic() + seconds
+        with contextlib.suppress(KeyboardInterrupt):
+            while self.torchrun is not None and self.torchrun.poll() is None and time.monotonic() < give_up:
+                if not any(is_running(process) for process in self.ranks.values()):
+                    give_up = min(give_up, time.monotonic() + 0.3)
+                time.sleep(POLL_SECONDS)
+
     def end(self) -> None:
         """Ends everything. After a good run torchrun goes by itself within a fraction of a second."""
         if self.torchrun is None:
             return
         if worker.go_file(self.folder, len(self.plan.stages)).exists() and not self.outcome.interrupted:
-            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                self.torchrun.wait(timeout=min(2.0, max(self.deadline - time.monotonic(), 0.3)))
+            self._let_go(min(2.0, max(self.deadline - time.monotonic(), 0.3)))
         for rank in range(self.plan.world_size):
             for number in range(-1, len(self.plan.stages)):
                 self._read_started(number, rank)

@@ -79,7 +79,12 @@ def main(folder: Path) -> int:
     rank = int(os.environ["RANK"])
     name_process(f"wiretax rank{rank}")
     plan = msgspec.json.decode(plan_file(folder).read_bytes(), type=LaunchPlan)
-    import torch.distributed  # noqa: F401  (before the forks, so that the children have it)
+    import torch.cuda
+    import torch.distributed  # before the forks, so that the children have it
+
+    if plan.device == "cuda" and torch.cuda._is_in_bad_fork():
+        # the engine asked CUDA how many GPUs there are, and CUDA does not survive a fork: begin again as a process of our own
+        os.execv(sys.executable, [sys.executable, "-m", "wiretax.launch.worker", str(folder)])  # noqa: S606 - this very program
 
     for stage in plan.stages:
         with contextlib.suppress(ImportError):  # a stage that cannot be imported says so when it runs
@@ -205,3 +210,7 @@ def _last_words(path: Path) -> str:
     except OSError:
         return ""
     return text.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
