@@ -198,3 +198,24 @@ def test_without_compounds_the_largest_repeated_operation_counts_and_without_rep
     chain = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU())
     assert find_blocks(chain) == [chain[0], chain[2]]
     assert find_blocks(nn.Linear(2, 2)) is None
+
+
+def test_compiling_takes_each_block_apart_from_the_others_and_outside_its_checkpoint(cpu, monkeypatch):
+    seen = []
+
+    def compile_nothing(function, **options):
+        seen.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_nothing)
+    step, workload = load_workload("gpt-tiny", cpu, Settings(compiled=True, activation_checkpointing=True))
+    assert workload.compiled and workload.activation_checkpointing
+    assert seen == [{"dynamic": False}] * 2
+    losses = train(step, step.make_batch(2), 2)
+    assert losses[1] < losses[0]
+
+
+def test_a_model_without_blocks_cannot_be_checkpointed(cpu, module):
+    text = OWN.replace("torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))", "torch.nn.Linear(4, 1)")
+    with pytest.raises(UsageError, match="Name them in Step"):
+        load_workload(f"{module(text)}:step", cpu, Settings(activation_checkpointing=True))
