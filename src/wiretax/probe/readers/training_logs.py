@@ -82,6 +82,7 @@ _RULES: tuple[tuple[str, re.Pattern[str], tuple[tuple[int, str, float], ...]], .
         ),
         ((1, "step", 1.0), (2, "samples_per_second", 1.0), (3, "data", 1.0)),
     ),
+    ("mxnet", re.compile(rf"\bSpeed: {_F} samples/sec"), ((1, "samples_per_second", 1.0),)),
     ("deepspeed", re.compile(rf"RunningAvgSamplesPerSec={_F}"), ((1, "samples_per_second", 1.0),)),
     ("deepspeed", re.compile(rf"time \(ms\) \|.{{0,40}}\bfwd(?:_microstep)?: {_F}"), ((1, "forward", 1e-3),)),
     ("deepspeed", re.compile(rf"time \(ms\) \|.{{0,160}}\bbwd(?:_inner)?(?:_microstep)?: {_F}"), ((1, "backward", 1e-3),)),
@@ -100,7 +101,7 @@ _RULES: tuple[tuple[str, re.Pattern[str], tuple[tuple[int, str, float], ...]], .
 _HINTS = (
     "/s", "s/", "train_", "batch size", "Num examples", "Accumulation", "time: ", "Time", "SamplesPerSec", "time (ms)", "elapsed time",
     "TFLOP", "tps:", "mg/sec", "ms/step", "wps", "torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", "horovodrun", "loss",
-    "orld", "Num GPUs", "processes",
+    "orld", "Num GPUs", "processes", "Speed:",
 )  # fmt: skip
 
 
@@ -136,9 +137,12 @@ class _Reader:
         for line in self._stream.lines:
             text = line.text
             if len(text) > 4000 or not any(hint in text for hint in _HINTS):
-                if 0 < len(text) < 80:
+                if 0 < len(text) < 80 and not text.lstrip().startswith("```"):
                     found = context_of(words(text))
-                    heading = found if found.num_gpus is not None else heading
+                    if found.num_gpus is not None and found != heading:
+                        # "2 GPU" above a log speaks for the log, as a command does.
+                        heading = found
+                        self._runs.append(_Run(Context(num_gpus=found.num_gpus, strategy=found.strategy)))
                 continue
             if self._command(line) or self._setting(line):
                 heading = Context()

@@ -4,8 +4,9 @@ Observations:
     ``training.rate``, ``training.run_time``, ``training.phase``, ``bandwidth.collective``: as in
     :mod:`wiretax.probe.readers.training_text`, one a cell, ``label`` being the row's words and the column's heading.
     ``training.scope_check``: from a table that has both a run time and samples a second; ``num_gpus``, ``strategy``,
-    ``counted_fraction``: run time times rate over the same product of the one-GPU row. 1 / num_gpus means that the rate counts one
-    process of several, 1 that it counts all.
+    ``wire``, ``series`` (what else the row names), ``counted_fraction``: run time times rate over the same product of the one-GPU row.
+    1 / num_gpus means that the rate counts one process of several, 1 that it counts all.
+    ``training.data_wait``: from a table with a column of data loading time beside the whole.
     ``bench.value``: ``row``, ``column``, ``value``, ``unit``, ``num_gpus``, ``setting`` (``NAME=VALUE`` of the row, or None),
     ``operation``, ``measure`` and the value under the name of its dimension (``bytes_per_second``, ...): a cell of a table of settings.
 """
@@ -133,13 +134,15 @@ def _piece(source: str, table: _Table, stream: Stream) -> Piece | None:
     if not any(column.dimension for column in columns) or not _is_about_gpus(table, columns):
         return None
     around = context_of(words(table.title))
-    products: dict[tuple[int | None, str | None], tuple[int, float]] = {}
+    products: list[_Product] = []
     for number, cells in table.rows:
         _read_row(number, cells, columns, around, table, notes, products)
-    base = products.get((1, None)) or next((product for (count, _), product in products.items() if count == 1), None)
-    for (count, strategy), (number, product) in products.items():
-        if base is not None and base[1] > 0 and count not in (None, 1):
-            notes.add(number, "training.scope_check", num_gpus=count, strategy=strategy, counted_fraction=round(product / base[1], 4))
+    for product in products:
+        base = next((one for one in products if one.series == product.series and one.context.num_gpus == 1), None)
+        if base is not None and base.samples > 0 and product.context.num_gpus != 1:
+            counted = round(product.samples / base.samples, 4)
+            tags = product.context.tags()
+            notes.add(product.line, "training.scope_check", counted_fraction=counted, series=" ".join(product.series) or None, **tags)
     observations = notes.observations()
     if not observations:
         return None
@@ -148,7 +151,9 @@ def _piece(source: str, table: _Table, stream: Stream) -> Piece | None:
 
 def _is_about_gpus(table: _Table, columns: list[_Column]) -> bool:
     """Whether heading or rows name GPU counts, strategies or settings; tables of benchmarks that do not are other readers'."""
-    if any(column.is_count or column.borrowed or column.context.num_gpus is not None for column in columns):
+    if any(
+        column.is_count or column.borrowed or column.context.num_gpus is not None or column.context.phase == "data" for column in columns
+    ):
         return True
     labels = [" ".join(cell for cell, column in zip(cells, columns, strict=True) if column.dimension is None) for _, cells in table.rows]
     return any((context := _row_context(label)).num_gpus is not None or context.strategy is not None for label in labels if label)
@@ -174,6 +179,16 @@ def _column(heading: str, title_unit: tuple[Dimension, float, str] | None) -> _C
     return _Column(heading, is_count, dimension, factor, unit, context, borrowed)
 
 
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Run time times samples a second of one row: the samples that the rate has counted."""
+
+    line: int
+    series: tuple[str, ...]
+    context: Context
+    samples: float
+
+
 def _read_row(
     number: int,
     cells: list[str],
@@ -181,7 +196,7 @@ def _read_row(
     around: Context,
     table: _Table,
     notes: pasted.Notes,
-    products: dict[tuple[int | None, str | None], tuple[int, float]],
+    products: list[_Product],
 ) -> None:
     labels = [cell for cell, column in zip(cells, columns, strict=True) if column.dimension is None and not column.is_count]
     label = " ".join(cell for cell in labels if cell).strip()
@@ -203,27 +218,25 @@ def _read_row(
         elif column.dimension == "samples_per_second":
             samples = value
     if seconds and samples:
-        products.setdefault((context.num_gpus, context.strategy), (number, seconds * samples))
+        series = tuple(cell for cell in labels if cell.isdigit() or _row_context(cell) == Context())
+        products.append(_Product(number, series, context, seconds * samples))
+    times: dict[str, float] = {}
+    for cell, column in zip(cells, columns, strict=True):
+        if column.dimension in ("seconds", "seconds_per_step") and (match := _NUMBER.fullmatch(cell)):
+            name = column.context.phase or ("total" if "total" in column.heading.lower() else "run")
+            times[name] = float(match.group(1).replace(",", "")) * column.factor
+    whole = times.get("total") or times.get("step") or times.get("run")
+    if whole and "data" in times:
+        tags = context.tags() | {"workload": "training", "label": label[:80]}
+        notes.add(number, "training.data_wait", step_seconds=whole, data_seconds=times["data"], fraction=times["data"] / whole, **tags)
 
 
 def _row_context(label: str) -> Context:
-    """GPUs and strategy of a row's words, among them the short forms ``2:DDP``, ``DDP 2`` and ``1``."""
-    tokens = words(label)
-    context = context_of(tokens)
-    if context.num_gpus is not None:
-        return context
-    leading = re.match(r"\s*(\d{1,3})\s?(?::|x\b|$)", label)
-    for position, word in enumerate(tokens):
-        after = tokens[position + 1] if position + 1 < len(tokens) else None
-        if (
-            word.kind == "strategy"
-            and after is not None
-            and after.kind == "number"
-            and after.value is not None
-            and after.value.is_integer()
-        ):
-            return replace(context, num_gpus=int(after.value))
-    return replace(context, num_gpus=int(leading.group(1))) if leading else context
+    """GPUs and strategy of a row's words, among them the short forms ``2:DDP``, ``DDP 2`` and ``DDP_no_NV``."""
+    # Underscores join words in labels, but not in NAME=VALUE.
+    context = context_of(words(label if "=" in label else label.replace("_", " ")))
+    leading = re.match(r"\s*(\d{1,3})\s?(?::|$)", label)
+    return replace(context, num_gpus=int(leading.group(1))) if leading and context.num_gpus is None else context
 
 
 def _note(number: int, value: float, column: _Column, context: Context, label: str, table: _Table, notes: pasted.Notes) -> None:

@@ -32,18 +32,18 @@ from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Stream, streams
-from wiretax.probe.readers.training_words import WORD_NUMBERS, Word, words
+from wiretax.probe.readers.training_words import WORD_NUMBERS, Word, unit_of, words
 
 FORMAT = "training timings in words"
 _RATES = ("steps_per_second", "seconds_per_step", "samples_per_second", "tokens_per_second", "flops_per_second")
 _NOT_PROSE = re.compile(
     r"NCCL (?:INFO|WARN|TRACE|ERROR)|Watchdog|WorkNCCL|NVRM|systemd\[| kernel: |^\s*File \"|'train_runtime'|\[Hardware Error\]|MiB /|"
-    r"^\s*\+-|NVIDIA-SMI|Link \d{1,2}[:,]|^#\s+nThread|avg bus bandwidth",
+    r"^\s*\+-|NVIDIA-SMI|Link \d{1,2}[:,]|^#\s+nThread|avg bus bandwidth|Speed: [\d.]{1,9} samples/sec",
     re.IGNORECASE,
 )
 _HINT = re.compile(
     r"\d\s?(?:it|iters?|s|sec|ms|h|hours?|min|steps?|samples?|tok|im|TFLOPS|GB|Gb|MB|fps|TPS|EUR|USD|%|[x\u00d7])|[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|"
-    r"per second|on (?:one|two|four|eight|\d)|saw-?tooth|util|num_workers|workers|SSD|HDD",
+    r"per second|on (?:one|two|four|eight|\d)|saw-?tooth|util|idle|num_workers|workers|SSD|HDD|data ?loader|pin_memory",
     re.IGNORECASE,
 )
 _PREDICTED = re.compile(r"\bT\s?[=≈~]|\bpredict|\btheoretical|\bexpected\b|\bideal\b|\bestimate|\bformula\b", re.IGNORECASE)
@@ -53,14 +53,19 @@ COLLECTIVE = re.compile(
 _MEASURE = re.compile(r"\b(busbw|bus bandwidth|algbw|algorithm bandwidth)\b", re.IGNORECASE)
 _RATIO = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)\s?[x\u00d7]\s(slower|faster)|(\d{1,3})\s?% (slower|faster)", re.IGNORECASE)
 _UTIL = re.compile(r"\butil(?:i[sz]ation)?\b", re.IGNORECASE)
-_SAWTOOTH = re.compile(r"saw-?tooth|oscillat|spik|drops to 0|0\s?%? (?:to|and|-) ?(?:9\d|100)", re.IGNORECASE)
-_RANGE = re.compile(r"(\d{1,3})\s?(?:%|\.\.|-|\u2013|to)\s?(?:to |and )?(\d{1,3})\s?%")
+_SAWTOOTH = re.compile(
+    r"saw-?tooth|oscillat|spik|(?:drops?|becomes?|goes|falls?) (?:down )?(?:to )?0\b|\bidle\b|0\s?%? (?:to|and|-) ?(?:9\d|100)",
+    re.IGNORECASE,
+)
+_RANGE = re.compile(r"(\d{1,3})\s?%?\s?(?:\.\.|-|\u2013|to|and)\s?(\d{1,3})\s?%")
 _INPUT = re.compile(
-    r"\b(HDD|SSD|NVMe|disk|NFS|num_workers|dataloader|data loader|pin_memory|prefetch|ddp_spawn|dataset on)\b", re.IGNORECASE
+    r"\b(HDD|SSD|NVMe|disk|NFS|num_workers|dataloader|data loader|network[- ]mounted|pin_memory|prefetch|ddp_spawn|dataset on)\b",
+    re.IGNORECASE,
 )
 _HELPED = re.compile(r"\b(removed|fixed|fixes|solved|helped|faster|improved|resolved|cured|went away)\b", re.IGNORECASE)
 _BATCH = re.compile(r"\(?((?:global|total|effective)[- ]batch[^,;|)]{0,40})\)?", re.IGNORECASE)
 _TRAINING = re.compile(r"train|step|throughput|speed|GPU|rate|epoch", re.IGNORECASE)
+_COMMAND = re.compile(r"(?:^|[\s$#])(?:torchrun|accelerate launch|deepspeed|python3?|mpirun|srun|vllm serve)\s\S")
 _BEFORE_COUNT = ("on", "for", "with", "using")
 _TQDM = re.compile(r"(?:\d{1,3}%\|[^|]{0,80}\|\s?)?\d{1,9}/\d{1,9} \[[^\]]{3,80}\]")
 
@@ -75,6 +80,8 @@ class Context:
     phase: str | None = None
     includes: str | None = None
     scope: str | None = None
+    fresh: bool | None = None
+    """The clause had no figure of its own, so the next one is about what it names."""
 
     def over(self, other: Context) -> Context:
         """This context, with the gaps filled from another."""
@@ -97,22 +104,38 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     heading = Context()
     for line in stream.lines:
         text = line.text
-        if not text.strip():
-            heading = Context()
+        if not text.strip() or text.lstrip().startswith("```"):
             continue
         if len(text) > 2000 or _NOT_PROSE.search(text) or _is_table(text):
             continue
+        above = _heading(text)
+        if above is not None:
+            heading = above
+            continue
         if not _HINT.search(text):
-            # "2 GPUs:" on a line of its own speaks for the lines below it.
-            if len(text) < 80 and text.rstrip().endswith(":"):
-                found = context_of(words(text))
-                heading = found if found.num_gpus or found.strategy else Context()
             continue
         if _Line(line.number, text, heading, notes).read():
             lines.add(line.number)
     if not lines:
         return None
     return Piece(source=source, format=FORMAT, first_line=min(lines), observations=notes.observations(), understood=frozenset(lines))
+
+
+def _heading(text: str) -> Context | None:
+    """What a line without a figure says of the lines below it: "2 GPUs:", "### FSDP", or the command that was run."""
+    is_command = _COMMAND.search(text) is not None
+    if not is_command and (len(text) > 80 or len(text.split()) > 8):
+        return None
+    tokens = words(text)
+    others = [word for word in tokens if word.kind == "word"]
+    if any(word.kind == "quantity" for word in tokens):
+        return None
+    if not is_command and (len(others) > 3 or any(word.kind in ("number", "phase") for word in tokens)):
+        return None
+    found = context_of(tokens)
+    if found.num_gpus is None and found.strategy is None:
+        return Context() if is_command else None
+    return Context(num_gpus=found.num_gpus, strategy=found.strategy, wire=found.wire)
 
 
 def _is_table(text: str) -> bool:
@@ -133,10 +156,20 @@ def context_of(tokens: list[Word]) -> Context:
     wire = next((name for name in wires if name != "nccl"), wires[0] if wires else settings[0] if settings else None)
     scope = first("scope")
     for position, word in enumerate(tokens):
-        if word.kind == "scope" and tokens[position + 1 : position + 2] and tokens[position + 1].text.lower().startswith("batch"):
+        after = tokens[position + 1 : position + 2]
+        if word.kind == "scope" and after and after[0].text.lower().startswith("batch"):
             scope = None
-        if word.kind == "word" and word.text.lower() in _BEFORE_COUNT and not counts:
+        if word.kind == "strategy" and not counts:
             after = tokens[position + 1 : position + 2]
+            if (
+                after
+                and after[0].kind == "number"
+                and after[0].value is not None
+                and after[0].value.is_integer()
+                and after[0].value <= 1024
+            ):
+                counts.append(int(after[0].value))
+        if word.kind == "word" and word.text.lower() in _BEFORE_COUNT and not counts:
             rest = tokens[position + 2 : position + 3]
             if after and (not rest or rest[0].kind in ("separator", "arrow", "colon")):
                 if after[0].kind == "number" and after[0].value is not None and after[0].value.is_integer():
@@ -179,23 +212,26 @@ class _Line:
         # A progress bar is read elsewhere; what stands around it is read here.
         text = _TQDM.sub(" ; ", self._text)
         tokens = words(text)
-        head: list[Word] = []
-        colon = next((i for i, word in enumerate(tokens) if word.kind == "colon"), None)
-        if colon is not None and not any(word.kind in ("quantity", "pair") for word in tokens[:colon]):
-            head, tokens = tokens[:colon], tokens[colon + 1 :]
-            if head and head[-1].kind == "count":
-                tokens = [head[-1], *tokens]
+        head, tokens = _head(tokens)
         around = context_of(head).over(self._heading)
+        if any(word.kind == "colon" for word in tokens):
+            # "A: 3 it/s; B: 4 it/s": the head is the first clause's label, except for what it says of the subject.
+            tokens = [*head, *tokens]
+            around = Context(phase=around.phase, includes=around.includes, scope=around.scope).over(self._heading)
+        elif head and head[-1].kind == "count":
+            tokens = [head[-1], *tokens]
         if text != self._text and around.num_gpus is None:
             around = context_of(words(text.split(";")[0])).over(around)
-        units = {(word.unit, word.dimension) for word in tokens if word.kind == "quantity" and word.dimension in (*_RATES, "seconds")}
-        lender = next((word for word in tokens if word.kind == "quantity" and (word.unit, word.dimension) in units), None)
+        lender = self._unit(tokens, head)
         counts = {int(word.value) for word in tokens if word.kind == "count" and word.value is not None}
         self._only_count = counts.pop() if len(counts) == 1 else None
+        trailing = re.search(r"\(([^()]{2,60})\)\s*$", text)
+        if trailing and self._only_count is not None and (behind := context_of(words(trailing.group(1))).num_gpus) is not None:
+            around = replace(around, num_gpus=around.num_gpus or behind)
         for sentence in _split(tokens, (".",)):
             carried = Context()
             for clause in _split(sentence):
-                carried = self._clause(_with_units(clause, lender if len(units) == 1 else None), around, carried)
+                carried = self._clause(_with_units(clause, lender), around, carried)
         if "step" in self._phases and "data" in self._phases and self._phases["step"] > 0:
             self._add(
                 "training.data_wait",
@@ -205,6 +241,16 @@ class _Line:
                 fraction=self._phases["data"] / self._phases["step"],
             )
         return self._found
+
+    def _unit(self, tokens: list[Word], head: list[Word]) -> Word | None:
+        """The one unit of the line, or of its head ("Throughput (samples/s):"); None where there are several."""
+        figures = [word for word in tokens if word.kind == "quantity" and word.dimension in (*_RATES, "seconds")]
+        if figures:
+            return figures[0] if len({(word.unit, word.dimension) for word in figures}) == 1 else None
+        named = unit_of(self._text.partition(":")[0]) if head else None
+        if named is None or named[0] not in (*_RATES, "seconds"):
+            return None
+        return Word("quantity", "", 0, 1.0, named[2], named[0], named[1])
 
     def _add(self, kind: str, context: Context, **values: Scalar) -> None:
         self._found = True
@@ -216,19 +262,24 @@ class _Line:
         arrow = next((i for i, word in enumerate(tokens) if word.kind == "arrow" or _is_to(tokens, i)), None)
         local = context_of(tokens)
         if not _measured(tokens):
-            kept = Context(phase=carried.phase or local.phase, includes=carried.includes or local.includes)
+            kept = replace(local.over(carried), phase=carried.phase or local.phase, includes=carried.includes or local.includes)
             if carried.phase and local.phase == "communication" != carried.phase:
                 kept = replace(kept, includes="communication")
-            return kept
+            return replace(kept, fresh=True)
         said = (
             local if local.phase is not None or local.scope is not None else replace(local, phase=carried.phase, includes=carried.includes)
         )
-        if said.num_gpus is None and carried.num_gpus is not None and (said.wire or said.strategy):
+        if said.num_gpus is None and carried.num_gpus is not None and (carried.fresh or said.wire or said.strategy):
             said = replace(said, num_gpus=carried.num_gpus)
+        if carried.fresh:
+            said = said.over(Context(strategy=carried.strategy, wire=carried.wire))
         context = said.over(around)
         goes_on = Context(phase=context.phase, includes=context.includes, num_gpus=_several(context.num_gpus))
         if arrow is None:
-            self._quantities(tokens, context, tokens)
+            for part in _parts(tokens):
+                own = context_of(part) if len(part) < len(tokens) else local
+                here = replace(context, num_gpus=own.num_gpus) if len(part) < len(tokens) else context
+                self._quantities(part, here, tokens)
             return goes_on
         left, right = tokens[:arrow], tokens[arrow + 1 :]
         before, after = _measured(left), _measured(right)
@@ -259,11 +310,7 @@ class _Line:
                 self._seconds(word, context, steps)
 
     def _rate(self, word: Word, context: Context) -> None:
-        if (
-            context.num_gpus is None
-            and context.strategy is None
-            and not re.search(r"train|step|throughput|speed|GPU|rate|epoch", self._text, re.IGNORECASE)
-        ):
+        if not (context.num_gpus or context.strategy or context.wire) and not _TRAINING.search(self._text):
             return
         scope = "per_process" if word.per_gpu or context.scope == "per_process" else "global" if context.num_gpus == 1 else context.scope
         rates: dict[str, Scalar] = {str(word.dimension): word.si_value}
@@ -340,7 +387,7 @@ class _Line:
                 direction=(ratio.group(2) or ratio.group(4)).lower(),
                 base_gpus=base,
             )
-        if _UTIL.search(text) and "%" in text:
+        if _UTIL.search(text) or (re.search(r"\bgpus?\b", text, re.IGNORECASE) and re.search(r"\bidle\b", text)):
             span = _RANGE.search(text)
             low, high = (int(span.group(1)) / 100, int(span.group(2)) / 100) if span else (None, None)
             pattern = "saw-tooth" if _SAWTOOTH.search(text) else "low" if high is not None and high <= 0.5 else None
@@ -367,6 +414,30 @@ def _split(tokens: list[Word], only: tuple[str, ...] = ()) -> list[list[Word]]:
         else:
             clauses[-1].append(word)
     return [clause for clause in clauses if clause]
+
+
+def _parts(tokens: list[Word]) -> list[list[Word]]:
+    """A clause with several figures of one kind and several counts, cut so that each figure has its own count.
+
+    "2400 img/s on 8 GPUs 350 img/s on 1 GPU" begins with a figure, so the count follows it; otherwise the count leads.
+    """
+    measured = [word for word in tokens if word.kind == "quantity" and word.dimension in (*_RATES, "seconds")]
+    if len(measured) < 2 or len({word.dimension for word in measured}) > 1 or not any(word.kind == "count" for word in tokens):
+        return [tokens]
+    leads = next(word.kind for word in tokens if word.kind in ("count", "quantity"))
+    if leads == "quantity":
+        cuts = [position for position, word in enumerate(tokens) if word in measured]
+        return [tokens[start:end] for start, end in zip([0, *cuts[1:]], [*cuts[1:], len(tokens)], strict=True)]
+    ends = [position + 1 for position, word in enumerate(tokens) if word in measured]
+    return [tokens[start:end] for start, end in zip([0, *ends[:-1]], [*ends[:-1], len(tokens)], strict=True)]
+
+
+def _head(tokens: list[Word]) -> tuple[list[Word], list[Word]]:
+    """What stands before the first colon, if it holds no figure, and the rest."""
+    colon = next((i for i, word in enumerate(tokens) if word.kind == "colon"), None)
+    if colon is None or any(word.kind in ("quantity", "pair") for word in tokens[:colon]):
+        return [], tokens
+    return tokens[:colon], tokens[colon + 1 :]
 
 
 def _several(count: int | None) -> int | None:

@@ -66,7 +66,8 @@ WORD_NUMBERS = {
     "one": 1, "single": 1, "two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6, "eight": 8, "sixteen": 16,
 }  # fmt: skip
 _GPU_WORD = r"(?:GPUs?|gpus?|cards?|devices?|ranks?|procs?|processes|accelerators?|nodes?)"
-_CARD = r"(?:NVIDIA |GeForce |Tesla |RTX |GTX |Quadro )*(?:[AHLBV]\d{2,3}[A-Z]?\b|RTX|GTX|TITAN|T4\b|MI\d{2,3}|\d{4}(?: ?Ti)?\b)"
+_NAMED_CARD = r"(?:(?:NVIDIA|GeForce|Tesla|RTX|GTX|Quadro|Titan\w{0,3})\b|[AHLBV]\d{2,3}[A-Z]?s?\b|T4s?\b|MI\d{2,3})"
+_CARD = rf"(?:{_NAMED_CARD}|\d{{4}}(?: ?Ti)?s?\b)"
 STRATEGIES: tuple[tuple[str, str], ...] = (
     (r"FULL_SHARD", "fsdp"),
     (r"SHARD_GRAD_OP", "fsdp_grad_op"),
@@ -83,7 +84,7 @@ STRATEGIES: tuple[tuple[str, str], ...] = (
     (r"DeepSpeed", "deepspeed"),
 )
 _WIRES: tuple[tuple[str, str], ...] = (
-    (r"(?:no|without|w/o|not?)[- ]NVLink", "no_nvlink"),
+    (r"(?:no|without|w/o|not?)[- ]?NV(?:Link)?\b", "no_nvlink"),
     (r"NVLink|NVSwitch|NVL\b", "nvlink"),
     (r"NCCL_P2P_DISABLE=1|P2P[- ](?:off|disabled)|(?:no|without) P2P", "p2p_off"),
     (r"NCCL_P2P_DISABLE=0|P2P[- ](?:on|enabled)|with P2P", "p2p_on"),
@@ -118,13 +119,16 @@ def _alternation(pairs: tuple[tuple[str, str], ...]) -> str:
 _TOKEN = re.compile(
     rf"(?P<pair>(?:GPU|cuda:|gpu|device)?\s?\d{{1,3}}\s?(?:->|→|<->|↔|=>|-->|<-->)\s?(?:GPU|cuda:|gpu|device)\s?\d{{1,3}}\b|"
     rf"(?:GPU|cuda:|gpu)\s?\d{{1,3}}\s?(?:->|→|<->|↔|=>|-->|-|to)\s?(?:GPU|cuda:|gpu)?\s?\d{{1,3}}\b(?!\s?GPU))"
-    rf"|(?P<clock>\b\d{{1,3}}:\d\d(?::\d\d)?(?:\.\d{{1,6}})?\b)"
-    rf"|(?P<count>\b(?:(?:k|n|ngpus?|num_gpus|n_gpus|gpus|world[_ ]?size|nproc(?:[-_ ]per[-_ ]node)?|dp|tp|DDP|FSDP)"
-    rf"\s?[=:]\s?\d{{1,4}}\b"
+    rf"|(?P<clock>\b\d{{1,3}}:\d\d(?::\d\d)?(?:\.\d{{1,6}})?\b"
+    rf"|\b\d{{1,3}}\s?(?:h|hrs?|hours?)\s?\d{{1,2}}\s?(?:m|mins?|minutes?)\b|\b\d{{1,3}}\s?(?:m|min)\s?\d{{1,2}}\s?(?:s|sec)\b)"
+    rf"|(?P<count>--(?:devices|gpus|num[-_]gpus|num[-_]processes|nproc[-_]per[-_]node|tensor-parallel-size|tp-size)[ =]\d{{1,4}}\b"
+    rf"|\b(?:(?:k|n|ngpus?|num_gpus|n_gpus|gpus|world[_ ]?size|nproc(?:[-_ ]per[-_ ]node)?|devices)"
+    rf"\s?[=:]\s?\d{{1,4}}\b|(?:dp|tp|DDP|FSDP)\s?=\s?\d{{1,4}}\b"
+    rf"|\d{{1,3}}\s(?={_NAMED_CARD})|(?:one|two|three|four|six|eight)\s(?={_NAMED_CARD})"
     rf"|\d{{1,4}}\s?[x\u00d7*-]?\s?{_GPU_WORD}\b|\d{{1,3}}\s?[x\u00d7*]\s?(?={_CARD})"
     rf"|(?:one|single|two|both|dual|three|four|quad|six|eight|sixteen)[- ]{_GPU_WORD}\b"
     rf"|(?:TP|DP)-?\d{{1,3}}\b))"
-    rf"|(?P<setting>\b[A-Z][A-Z0-9]{{1,12}}_[A-Z0-9_]{{1,40}}=\S{{1,40}})"
+    rf"|(?P<setting>\b[A-Z][A-Z0-9]{{1,12}}_[A-Z0-9_]{{1,40}}=[^\s:;,|)]{{1,40}})"
     rf"|(?P<money>[€$£]\s?(?:{_NUMBER})\s?(?:/|per)\s?(?:GPU[- ]?)?h(?:(?:ou)?rs?)?\b)"
     rf"|(?P<number>(?<![\w.])(?:{_NUMBER})(?:[kKM](?=\s?(?:tok|im|sam|/|\s)))?)"
     rf"|(?P<wire>\b(?:{_alternation(_WIRES)}))"
@@ -134,7 +138,7 @@ _TOKEN = re.compile(
     r"|(?P<arrow>->|→|=>|-->|⟶)"
     r"|(?P<colon>:(?=\s|$))"
     r"|(?P<separator>\||;|,(?=\s)|\.(?=\s{1,4}(?-i:[A-Z0-9#])|\s{0,4}$)|\bvs\.?(?=\s)|\bversus\b|\band\b|\bbut\b|"
-    r"\bwhile\b|\bof which\b|\bcompared (?:to|with)\b)"
+    r"\bwhile\b|\bwhereas\b|\bof which\b|\bcompared (?:to|with)\b)"
     r"|(?P<word>[A-Za-z][\w'/+-]*)",
     re.IGNORECASE,
 )
@@ -182,14 +186,12 @@ def words(line: str) -> list[Word]:
             word, position = _quantity(line, match)
             found.append(word)
         elif kind == "clock":
-            parts = [float(part) for part in text.split(":")]
-            seconds = parts[0] * 60 + parts[1] if len(parts) == 2 else parts[0] * 3600 + parts[1] * 60 + parts[2]
+            seconds = _clock(text)
             found.append(Word("quantity", text, match.start(), seconds, "clock", "seconds", seconds))
         elif kind == "count":
             digits = re.search(r"\d{1,4}", text)
-            name = re.split(r"[- ]", text.lower())[0]
-            count = int(digits.group()) if digits else WORD_NUMBERS[name]
-            strategy = re.match(r"(TP|DP|DDP|FSDP)", text, re.IGNORECASE)
+            count = int(digits.group()) if digits else WORD_NUMBERS[re.split(r"[-\s]", text.lower())[0]]
+            strategy = re.match(r"(TP|DP|DDP|FSDP)(?=[\s=\d-])", text, re.IGNORECASE)
             if strategy:
                 found.append(Word("strategy", text, match.start(), name=_canonical(STRATEGIES, strategy.group())))
             found.append(Word("count", text, match.start(), float(count)))
@@ -205,6 +207,14 @@ def words(line: str) -> list[Word]:
         else:
             found.append(Word(kind, text, match.start()))  # type: ignore[arg-type]
     return found
+
+
+def _clock(text: str) -> float:
+    """Seconds of ``6:41``, ``1:06:41``, ``3h20m`` or ``2m30s``."""
+    parts = [float(part) for part in re.findall(r"\d+(?:\.\d+)?", text)]
+    if ":" not in text and "h" in text.lower():
+        parts.append(0.0)
+    return parts[0] * 60 + parts[1] if len(parts) == 2 else parts[0] * 3600 + parts[1] * 60 + parts[2]
 
 
 def _canonical(table: tuple[tuple[str, str], ...], text: str) -> str:
@@ -244,8 +254,11 @@ def unit_of(heading: str) -> tuple[Dimension, float, str] | None:
         (r"steps?_per_second|iter(?:ation)?s?_per_sec\w{0,4}", "steps_per_second", 1.0),
         (r"tokens?_per_sec\w{0,4}", "tokens_per_second", 1.0),
         (r"(?:step|iter(?:ation)?|batch)[_ ]time", "seconds_per_step", 1.0),
+        (r"^(?:train[_ ]?)?run[_ ]?time$", "seconds", 1.0),
     )
     text = heading.strip()
+    if re.search(r"\btime ?/ ?s$", text, re.IGNORECASE):
+        return "seconds", 1.0, "s"
     for pattern, dimension, factor in _UNIT_PATTERNS:
         if dimension in ("steps", "fraction", "price", "num_bytes"):
             continue
