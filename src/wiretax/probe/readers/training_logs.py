@@ -22,7 +22,7 @@ from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, Stream, streams
-from wiretax.probe.readers.training_text import Context, context_of
+from wiretax.probe.readers.training_clauses import Context, context_of
 from wiretax.probe.readers.training_words import words
 
 FORMAT = "training log"

@@ -20,7 +20,8 @@ from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, Stream, streams
-from wiretax.probe.readers.training_text import COLLECTIVE, Context, context_of
+from wiretax.probe.readers.training_clauses import Context, context_of
+from wiretax.probe.readers.training_text import COLLECTIVE
 from wiretax.probe.readers.training_words import Dimension, unit_of, words
 
 FORMAT = "a table of timings"

@@ -26,16 +26,28 @@ where not said):
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Stream, streams
-from wiretax.probe.readers.training_words import WORD_NUMBERS, Word, unit_of, words
+from wiretax.probe.readers.training_clauses import (
+    RATES,
+    Context,
+    context_of,
+    currency,
+    head_and_rest,
+    is_to,
+    measured,
+    parts,
+    several,
+    split,
+    with_units,
+)
+from wiretax.probe.readers.training_words import Word, unit_of, words
 
 FORMAT = "training timings in words"
-_RATES = ("steps_per_second", "seconds_per_step", "samples_per_second", "tokens_per_second", "flops_per_second")
 _NOT_PROSE = re.compile(
     r"NCCL (?:INFO|WARN|TRACE|ERROR)|Watchdog|WorkNCCL|NVRM|systemd\[| kernel: |^\s*File \"|'train_runtime'|\[Hardware Error\]|MiB /|"
     r"^\s*\+-|NVIDIA-SMI|Link \d{1,2}[:,]|^#\s+nThread|avg bus bandwidth|Speed: [\d.]{1,9} samples/sec",
@@ -66,31 +78,7 @@ _HELPED = re.compile(r"\b(removed|fixed|fixes|solved|helped|faster|improved|reso
 _BATCH = re.compile(r"\(?((?:global|total|effective)[- ]batch[^,;|)]{0,40})\)?", re.IGNORECASE)
 _TRAINING = re.compile(r"train|step|throughput|speed|GPU|rate|epoch", re.IGNORECASE)
 _COMMAND = re.compile(r"(?:^|[\s$#])(?:torchrun|accelerate launch|deepspeed|python3?|mpirun|srun|vllm serve)\s\S")
-_BEFORE_COUNT = ("on", "for", "with", "using")
 _TQDM = re.compile(r"(?:\d{1,3}%\|[^|]{0,80}\|\s?)?\d{1,9}/\d{1,9} \[[^\]]{3,80}\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a clause says beside its quantity."""
-
-    num_gpus: int | None = None
-    strategy: str | None = None
-    wire: str | None = None
-    phase: str | None = None
-    includes: str | None = None
-    scope: str | None = None
-    fresh: bool | None = None
-    """The clause had no figure of its own, so the next one is about what it names."""
-
-    def over(self, other: Context) -> Context:
-        """This context, with the gaps filled from another."""
-        values = {name: getattr(self, name) if getattr(self, name) is not None else getattr(other, name) for name in self.__slots__}
-        return Context(**values)
-
-    def tags(self) -> dict[str, Scalar]:
-        """The part that every observation carries."""
-        return {"num_gpus": self.num_gpus, "strategy": self.strategy, "wire": self.wire}
 
 
 def read(text: Text) -> tuple[Piece, ...]:
@@ -143,49 +131,6 @@ def _is_table(text: str) -> bool:
     return stripped.startswith("|") and stripped.endswith("|") and stripped.count("|") >= 3
 
 
-def context_of(tokens: list[Word]) -> Context:
-    """What the words of a clause say of GPUs, strategy, wire, phase and scope; the first of each kind."""
-
-    def first(kind: str) -> str | None:
-        return next((word.name for word in tokens if word.kind == kind), None)
-
-    counts = [int(word.value) for word in tokens if word.kind == "count" and word.value is not None]
-    phases = [word.name for word in tokens if word.kind == "phase"]
-    wires = [word.name for word in tokens if word.kind == "wire"]
-    settings = [word.text for word in tokens if word.kind == "setting"]
-    wire = next((name for name in wires if name != "nccl"), wires[0] if wires else settings[0] if settings else None)
-    scope = first("scope")
-    for position, word in enumerate(tokens):
-        after = tokens[position + 1 : position + 2]
-        if word.kind == "scope" and after and after[0].text.lower().startswith("batch"):
-            scope = None
-        if word.kind == "strategy" and not counts:
-            after = tokens[position + 1 : position + 2]
-            if (
-                after
-                and after[0].kind == "number"
-                and after[0].value is not None
-                and after[0].value.is_integer()
-                and after[0].value <= 1024
-            ):
-                counts.append(int(after[0].value))
-        if word.kind == "word" and word.text.lower() in _BEFORE_COUNT and not counts:
-            rest = tokens[position + 2 : position + 3]
-            if after and (not rest or rest[0].kind in ("separator", "arrow", "colon")):
-                if after[0].kind == "number" and after[0].value is not None and after[0].value.is_integer():
-                    counts.append(int(after[0].value))
-                elif after[0].text.lower() in WORD_NUMBERS:
-                    counts.append(WORD_NUMBERS[after[0].text.lower()])
-    return Context(
-        num_gpus=counts[0] if counts else None,
-        strategy=first("strategy"),
-        wire=wire,
-        phase=phases[0] if phases else None,
-        includes=next((name for name in phases[1:] if name == "communication" and phases[0] != name), None),
-        scope=scope,
-    )
-
-
 class _Line:
     """Reads the clauses of one line."""
 
@@ -212,7 +157,7 @@ class _Line:
         # A progress bar is read elsewhere; what stands around it is read here.
         text = _TQDM.sub(" ; ", self._text)
         tokens = words(text)
-        head, tokens = _head(tokens)
+        head, tokens = head_and_rest(tokens)
         around = context_of(head).over(self._heading)
         if any(word.kind == "colon" for word in tokens):
             # "A: 3 it/s; B: 4 it/s": the head is the first clause's label, except for what it says of the subject.
@@ -228,10 +173,10 @@ class _Line:
         trailing = re.search(r"\(([^()]{2,60})\)\s*$", text)
         if trailing and self._only_count is not None and (behind := context_of(words(trailing.group(1))).num_gpus) is not None:
             around = replace(around, num_gpus=around.num_gpus or behind)
-        for sentence in _split(tokens, (".",)):
+        for sentence in split(tokens, (".",)):
             carried = Context()
-            for clause in _split(sentence):
-                carried = self._clause(_with_units(clause, lender), around, carried)
+            for clause in split(sentence):
+                carried = self._clause(with_units(clause, lender), around, carried)
         if "step" in self._phases and "data" in self._phases and self._phases["step"] > 0:
             self._add(
                 "training.data_wait",
@@ -244,11 +189,11 @@ class _Line:
 
     def _unit(self, tokens: list[Word], head: list[Word]) -> Word | None:
         """The one unit of the line, or of its head ("Throughput (samples/s):"); None where there are several."""
-        figures = [word for word in tokens if word.kind == "quantity" and word.dimension in (*_RATES, "seconds")]
+        figures = [word for word in tokens if word.kind == "quantity" and word.dimension in (*RATES, "seconds")]
         if figures:
             return figures[0] if len({(word.unit, word.dimension) for word in figures}) == 1 else None
         named = unit_of(self._text.partition(":")[0]) if head else None
-        if named is None or named[0] not in (*_RATES, "seconds"):
+        if named is None or named[0] not in (*RATES, "seconds"):
             return None
         return Word("quantity", "", 0, 1.0, named[2], named[0], named[1])
 
@@ -259,9 +204,9 @@ class _Line:
 
     def _clause(self, tokens: list[Word], around: Context, carried: Context) -> Context:
         """Notes one clause, and returns what the next ones of the sentence go on speaking of."""
-        arrow = next((i for i, word in enumerate(tokens) if word.kind == "arrow" or _is_to(tokens, i)), None)
+        arrow = next((i for i, word in enumerate(tokens) if word.kind == "arrow" or is_to(tokens, i)), None)
         local = context_of(tokens)
-        if not _measured(tokens):
+        if not measured(tokens):
             kept = replace(local.over(carried), phase=carried.phase or local.phase, includes=carried.includes or local.includes)
             if carried.phase and local.phase == "communication" != carried.phase:
                 kept = replace(kept, includes="communication")
@@ -274,15 +219,15 @@ class _Line:
         if carried.fresh:
             said = said.over(Context(strategy=carried.strategy, wire=carried.wire))
         context = said.over(around)
-        goes_on = Context(phase=context.phase, includes=context.includes, num_gpus=_several(context.num_gpus))
+        goes_on = Context(phase=context.phase, includes=context.includes, num_gpus=several(context.num_gpus))
         if arrow is None:
-            for part in _parts(tokens):
+            for part in parts(tokens):
                 own = context_of(part) if len(part) < len(tokens) else local
                 here = replace(context, num_gpus=own.num_gpus) if len(part) < len(tokens) else context
                 self._quantities(part, here, tokens)
             return goes_on
         left, right = tokens[:arrow], tokens[arrow + 1 :]
-        before, after = _measured(left), _measured(right)
+        before, after = measured(left), measured(right)
         counts = [any(word.kind == "count" for word in side) for side in (left, right)]
         if after and not before:
             self._quantities(right, context_of(left).over(context), tokens)
@@ -295,17 +240,17 @@ class _Line:
         return goes_on
 
     def _quantities(self, tokens: list[Word], context: Context, clause: list[Word]) -> None:
-        measured = _measured(tokens)
-        steps = next((word for word in measured if word.dimension == "steps"), None)
+        figures = measured(tokens)
+        steps = next((word for word in figures if word.dimension == "steps"), None)
         pair = next((word.pair for word in clause if word.kind == "pair"), None)
-        for word in measured:
-            if word.dimension in _RATES:
+        for word in figures:
+            if word.dimension in RATES:
                 self._rate(word, context)
             elif word.dimension == "bytes_per_second":
                 self._bandwidth(word, context, pair)
             elif word.dimension == "price":
-                currency = _currency(word.unit or "")
-                self._add("price", context, amount_per_hour=word.si_value, currency=currency, per_gpu=word.per_gpu)
+                code = currency(word.unit or "")
+                self._add("price", context, amount_per_hour=word.si_value, currency=code, per_gpu=word.per_gpu)
             elif word.dimension == "seconds":
                 self._seconds(word, context, steps)
 
@@ -364,7 +309,7 @@ class _Line:
     def _change(self, before: Word, after: Word, context: Context) -> None:
         if before.dimension != after.dimension or before.si_value is None or after.si_value is None:
             return
-        if before.dimension in _RATES:
+        if before.dimension in RATES:
             what = str(before.dimension)
         elif before.dimension == "seconds":
             known = ("forward", "backward", "optimizer", "communication", "data", "step")
@@ -399,85 +344,3 @@ class _Line:
         batch = _BATCH.search(text)
         if batch:
             self._add("training.batch_note", Context(), text=batch.group(1).strip())
-
-
-def _measured(tokens: list[Word]) -> list[Word]:
-    return [word for word in tokens if word.kind == "quantity" and word.dimension is not None]
-
-
-def _split(tokens: list[Word], only: tuple[str, ...] = ()) -> list[list[Word]]:
-    """The tokens between separators, or between those of ``only``."""
-    clauses: list[list[Word]] = [[]]
-    for word in tokens:
-        if word.kind == "separator" and (not only or word.text.strip() in only):
-            clauses.append([])
-        else:
-            clauses[-1].append(word)
-    return [clause for clause in clauses if clause]
-
-
-def _parts(tokens: list[Word]) -> list[list[Word]]:
-    """A clause with several figures of one kind and several counts, cut so that each figure has its own count.
-
-    "2400 img/s on 8 GPUs 350 img/s on 1 GPU" begins with a figure, so the count follows it; otherwise the count leads.
-    """
-    measured = [word for word in tokens if word.kind == "quantity" and word.dimension in (*_RATES, "seconds")]
-    if len(measured) < 2 or len({word.dimension for word in measured}) > 1 or not any(word.kind == "count" for word in tokens):
-        return [tokens]
-    leads = next(word.kind for word in tokens if word.kind in ("count", "quantity"))
-    if leads == "quantity":
-        cuts = [position for position, word in enumerate(tokens) if word in measured]
-        return [tokens[start:end] for start, end in zip([0, *cuts[1:]], [*cuts[1:], len(tokens)], strict=True)]
-    ends = [position + 1 for position, word in enumerate(tokens) if word in measured]
-    return [tokens[start:end] for start, end in zip([0, *ends[:-1]], [*ends[:-1], len(tokens)], strict=True)]
-
-
-def _head(tokens: list[Word]) -> tuple[list[Word], list[Word]]:
-    """What stands before the first colon, if it holds no figure, and the rest."""
-    colon = next((i for i, word in enumerate(tokens) if word.kind == "colon"), None)
-    if colon is None or any(word.kind in ("quantity", "pair") for word in tokens[:colon]):
-        return [], tokens
-    return tokens[:colon], tokens[colon + 1 :]
-
-
-def _several(count: int | None) -> int | None:
-    """A count that the next clause may share ("8 GPU PCIe 93 vs NVLink 188"); one GPU is mostly what the others are compared with."""
-    return count if count is not None and count > 1 else None
-
-
-def _is_to(tokens: list[Word], position: int) -> bool:
-    """Whether the word is the "to" of "from 19 ms to 400 ms"."""
-    if tokens[position].text.lower() != "to" or not 0 < position < len(tokens) - 1:
-        return False
-    return tokens[position - 1].kind in ("quantity", "number") and tokens[position + 1].kind == "quantity"
-
-
-def _with_units(clause: list[Word], lender: Word | None) -> list[Word]:
-    """Lends the one unit of a line to numbers that stand where a quantity must: before an arrow, after a count, before "on 2"."""
-    result = list(clause)
-    for position, word in enumerate(clause):
-        if word.kind != "number" or word.value is None:
-            continue
-        after = clause[position + 1] if position + 1 < len(clause) else None
-        before = clause[position - 1] if position > 0 else None
-        beyond = clause[position + 2] if position + 2 < len(clause) else None
-        unit = lender
-        leads_arrow = after is not None and (after.kind == "arrow" or after.text.lower() == "to") and beyond is not None
-        if leads_arrow and beyond is not None and beyond.kind == "quantity":
-            unit = beyond
-        follows_count = before is not None and (
-            before.kind == "count" or (before.kind in ("colon", "arrow") and position > 1 and clause[position - 2].kind == "count")
-        )
-        before_on = after is not None and after.text.lower() in _BEFORE_COUNT and beyond is not None
-        if unit is None or unit.si_value is None or not unit.value or not (leads_arrow or follows_count or before_on):
-            continue
-        scale = unit.si_value / unit.value
-        result[position] = Word(
-            "quantity", word.text, word.start, word.value, unit.unit, unit.dimension, word.value * scale, per_gpu=unit.per_gpu
-        )
-    return result
-
-
-def _currency(unit: str) -> str:
-    signs = {"€": "EUR", "$": "USD", "£": "GBP"}
-    return next((code for sign, code in signs.items() if sign in unit), re.split(r"[\s/]", unit)[0].upper())

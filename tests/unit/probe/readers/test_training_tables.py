@@ -19,8 +19,11 @@ def facts(content: str | Text, kind: str, *names: str) -> list[tuple[Any, ...]]:
 def test_the_case_whose_rate_counts_one_process() -> None:
     found = case("C62_bench.txt")
     assert facts(found, "training.run_time", "seconds", "num_gpus", "strategy", "wire") == [
-        (19.56, 1, None, None), (16.64, 2, "dp", None), (13.54, 2, "ddp", None), (30.02, 2, "ddp", "NCCL_P2P_DISABLE=1"),
-    ]  # fmt: skip
+        (19.56, 1, None, None),
+        (16.64, 2, "dp", None),
+        (13.54, 2, "ddp", None),
+        (30.02, 2, "ddp", "NCCL_P2P_DISABLE=1"),
+    ]
     assert facts(found, "training.rate", "samples_per_second", "num_gpus", "scope") == [
         (20.45, 1, "global"),
         (12.02, 2, "unknown"),
@@ -63,8 +66,11 @@ def test_gpu_counts_against_throughput_in_every_layout(content: str) -> None:
 def test_the_short_forms_of_a_row() -> None:
     content = "|type| time secs |\n|----|-----|\n| 1:  | 102 |\n| 2:DP | 110 |\n| 2:DDP | 101 |\n| 2:DDP w/o NVlink | 131 |"
     assert facts(content, "training.run_time", "seconds", "num_gpus", "strategy", "wire") == [
-        (102.0, 1, None, None), (110.0, 2, "dp", None), (101.0, 2, "ddp", None), (131.0, 2, "ddp", "no_nvlink"),
-    ]  # fmt: skip
+        (102.0, 1, None, None),
+        (110.0, 2, "dp", None),
+        (101.0, 2, "ddp", None),
+        (131.0, 2, "ddp", "no_nvlink"),
+    ]
 
 
 def test_each_series_of_a_table_has_its_own_base() -> None:

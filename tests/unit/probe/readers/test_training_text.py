@@ -49,8 +49,10 @@ def test_the_case_of_a_unit_that_flips() -> None:
 def test_the_case_of_sharding_over_pcie() -> None:
     found = case("C66_bench.txt")
     assert facts(found, "training.rate", "tokens_per_second", "num_gpus", "strategy", "wire", "workload")[:3] == [
-        (33.4, 1, "fsdp", "pcie", "generation"), (2.54, 2, "fsdp", "pcie", "generation"), (3.34, 4, "fsdp", "pcie", "generation"),
-    ]  # fmt: skip
+        (33.4, 1, "fsdp", "pcie", "generation"),
+        (2.54, 2, "fsdp", "pcie", "generation"),
+        (3.34, 4, "fsdp", "pcie", "generation"),
+    ]
     assert facts(found, "training.change", "what", "before", "after", "num_gpus", "strategy") == [
         ("steps_per_second", 3.95, 2.7, 4, "fsdp"),
         ("step", 0.1, 30.0, 8, None),
@@ -244,6 +246,6 @@ def test_ratios(sentence: str, expected: tuple[Any, ...]) -> None:
         "see section 2.3 for more than 10 examples",
         "    time.sleep(5)  # wait 5 s",
     ],
-)  # fmt: skip
+)
 def test_other_lines_are_no_timings(line: str) -> None:
     assert read(text(line)) == ()

@@ -62,11 +62,28 @@ def test_a_rate_per_gpu_is_told_from_a_rate(text: str, per_gpu: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        ("4 GPUs", 4), ("1 GPU", 1), ("1GPU", 1), ("single-gpu", 1), ("one card", 1), ("two GPUs", 2), ("dual GPU", 2), ("8x A100", 8), ("2x4090", 2),
-        ("k=2", 2), ("N=8", 8), ("--devices=4", 4), ("--devices 2", 2), ("world_size=16", 16), ("nproc_per_node=4", 4), ("2 TITAN Xp", 2),
-        ("Two H100s", 2), ("TP=4", 4), ("tp2", 2), ("4 x RTX 3090", 4),
+        ("4 GPUs", 4),
+        ("1 GPU", 1),
+        ("1GPU", 1),
+        ("single-gpu", 1),
+        ("one card", 1),
+        ("two GPUs", 2),
+        ("dual GPU", 2),
+        ("8x A100", 8),
+        ("2x4090", 2),
+        ("k=2", 2),
+        ("N=8", 8),
+        ("--devices=4", 4),
+        ("--devices 2", 2),
+        ("world_size=16", 16),
+        ("nproc_per_node=4", 4),
+        ("2 TITAN Xp", 2),
+        ("Two H100s", 2),
+        ("TP=4", 4),
+        ("tp2", 2),
+        ("4 x RTX 3090", 4),
     ],
-)  # fmt: skip
+)
 def test_a_number_of_gpus(text: str, count: int) -> None:
     assert [word.value for word in words(text) if word.kind == "count"] == [count]
 
@@ -79,13 +96,25 @@ def test_other_numbers_count_no_gpus(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "name"),
     [
-        ("DistributedDataParallel", "strategy", "ddp"), ("DP", "strategy", "dp"), ("FULL_SHARD", "strategy", "fsdp"), ("ZeRO-3", "strategy", "zero3"),
-        ("tensor parallel", "strategy", "tp"), ("no NVLink", "wire", "no_nvlink"), ("w/o NVlink", "wire", "no_nvlink"), ("NVLink", "wire", "nvlink"),
-        ("PCIe", "wire", "pcie"), ("gloo", "wire", "gloo"), ("optimizer step", "phase", "optimizer"), ("gradient sync", "phase", "communication"),
-        ("data_time", "phase", "data"), ("dataloader", "phase", "data"), ("backward pass", "phase", "backward"), ("per GPU", "scope", "per_process"),
+        ("DistributedDataParallel", "strategy", "ddp"),
+        ("DP", "strategy", "dp"),
+        ("FULL_SHARD", "strategy", "fsdp"),
+        ("ZeRO-3", "strategy", "zero3"),
+        ("tensor parallel", "strategy", "tp"),
+        ("no NVLink", "wire", "no_nvlink"),
+        ("w/o NVlink", "wire", "no_nvlink"),
+        ("NVLink", "wire", "nvlink"),
+        ("PCIe", "wire", "pcie"),
+        ("gloo", "wire", "gloo"),
+        ("optimizer step", "phase", "optimizer"),
+        ("gradient sync", "phase", "communication"),
+        ("data_time", "phase", "data"),
+        ("dataloader", "phase", "data"),
+        ("backward pass", "phase", "backward"),
+        ("per GPU", "scope", "per_process"),
         ("NCCL_P2P_DISABLE=1", "setting", None),
     ],
-)  # fmt: skip
+)
 def test_words_of_the_trade(text: str, kind: str, name: str | None) -> None:
     found = words(text)
     assert (found[0].kind, found[0].name) == (kind, name)

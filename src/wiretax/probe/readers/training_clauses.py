@@ -1,0 +1,163 @@
+"""Clauses of a sentence about training: what each says beside its figure, and which figure belongs to which count."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from wiretax.model.observation import Scalar
+from wiretax.probe.readers.training_words import WORD_NUMBERS, Word
+
+RATES = ("steps_per_second", "seconds_per_step", "samples_per_second", "tokens_per_second", "flops_per_second")
+_BEFORE_COUNT = ("on", "for", "with", "using")
+"""Words after which a bare number can be a count ("5.6 on 2")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a clause says beside its quantity."""
+
+    num_gpus: int | None = None
+    strategy: str | None = None
+    wire: str | None = None
+    phase: str | None = None
+    includes: str | None = None
+    scope: str | None = None
+    fresh: bool | None = None
+    """The clause had no figure of its own, so the next one is about what it names."""
+
+    def over(self, other: Context) -> Context:
+        """This context, with the gaps filled from another."""
+        values = {name: getattr(self, name) if getattr(self, name) is not None else getattr(other, name) for name in self.__slots__}
+        return Context(**values)
+
+    def tags(self) -> dict[str, Scalar]:
+        """The part that every observation carries."""
+        return {"num_gpus": self.num_gpus, "strategy": self.strategy, "wire": self.wire}
+
+
+def context_of(tokens: list[Word]) -> Context:
+    """What the words of a clause say of GPUs, strategy, wire, phase and scope; the first of each kind."""
+
+    def first(kind: str) -> str | None:
+        return next((word.name for word in tokens if word.kind == kind), None)
+
+    counts = [int(word.value) for word in tokens if word.kind == "count" and word.value is not None]
+    phases = [word.name for word in tokens if word.kind == "phase"]
+    wires = [word.name for word in tokens if word.kind == "wire"]
+    settings = [word.text for word in tokens if word.kind == "setting"]
+    wire = next((name for name in wires if name != "nccl"), wires[0] if wires else settings[0] if settings else None)
+    scope = first("scope")
+    for position, word in enumerate(tokens):
+        after = tokens[position + 1 : position + 2]
+        if word.kind == "scope" and after and after[0].text.lower().startswith("batch"):
+            scope = None
+        if word.kind == "strategy" and not counts:
+            after = tokens[position + 1 : position + 2]
+            if (
+                after
+                and after[0].kind == "number"
+                and after[0].value is not None
+                and after[0].value.is_integer()
+                and after[0].value <= 1024
+            ):
+                counts.append(int(after[0].value))
+        if word.kind == "word" and word.text.lower() in _BEFORE_COUNT and not counts:
+            rest = tokens[position + 2 : position + 3]
+            if after and (not rest or rest[0].kind in ("separator", "arrow", "colon")):
+                if after[0].kind == "number" and after[0].value is not None and after[0].value.is_integer():
+                    counts.append(int(after[0].value))
+                elif after[0].text.lower() in WORD_NUMBERS:
+                    counts.append(WORD_NUMBERS[after[0].text.lower()])
+    return Context(
+        num_gpus=counts[0] if counts else None,
+        strategy=first("strategy"),
+        wire=wire,
+        phase=phases[0] if phases else None,
+        includes=next((name for name in phases[1:] if name == "communication" and phases[0] != name), None),
+        scope=scope,
+    )
+
+
+def measured(tokens: list[Word]) -> list[Word]:
+    """The figures that have a unit."""
+    return [word for word in tokens if word.kind == "quantity" and word.dimension is not None]
+
+
+def split(tokens: list[Word], only: tuple[str, ...] = ()) -> list[list[Word]]:
+    """The tokens between separators, or between those of ``only``."""
+    clauses: list[list[Word]] = [[]]
+    for word in tokens:
+        if word.kind == "separator" and (not only or word.text.strip() in only):
+            clauses.append([])
+        else:
+            clauses[-1].append(word)
+    return [clause for clause in clauses if clause]
+
+
+def parts(tokens: list[Word]) -> list[list[Word]]:
+    """A clause with several figures of one kind and several counts, cut so that each figure has its own count.
+
+    "2400 img/s on 8 GPUs 350 img/s on 1 GPU" begins with a figure, so the count follows it; otherwise the count leads.
+    """
+    measured = [word for word in tokens if word.kind == "quantity" and word.dimension in (*RATES, "seconds")]
+    if len(measured) < 2 or len({word.dimension for word in measured}) > 1 or not any(word.kind == "count" for word in tokens):
+        return [tokens]
+    leads = next(word.kind for word in tokens if word.kind in ("count", "quantity"))
+    if leads == "quantity":
+        cuts = [position for position, word in enumerate(tokens) if word in measured]
+        return [tokens[start:end] for start, end in zip([0, *cuts[1:]], [*cuts[1:], len(tokens)], strict=True)]
+    ends = [position + 1 for position, word in enumerate(tokens) if word in measured]
+    return [tokens[start:end] for start, end in zip([0, *ends[:-1]], [*ends[:-1], len(tokens)], strict=True)]
+
+
+def head_and_rest(tokens: list[Word]) -> tuple[list[Word], list[Word]]:
+    """What stands before the first colon, if it holds no figure, and the rest."""
+    colon = next((i for i, word in enumerate(tokens) if word.kind == "colon"), None)
+    if colon is None or any(word.kind in ("quantity", "pair") for word in tokens[:colon]):
+        return [], tokens
+    return tokens[:colon], tokens[colon + 1 :]
+
+
+def several(count: int | None) -> int | None:
+    """A count that the next clause may share ("8 GPU PCIe 93 vs NVLink 188"); one GPU is mostly what the others are compared with."""
+    return count if count is not None and count > 1 else None
+
+
+def is_to(tokens: list[Word], position: int) -> bool:
+    """Whether the word is the "to" of "from 19 ms to 400 ms"."""
+    if tokens[position].text.lower() != "to" or not 0 < position < len(tokens) - 1:
+        return False
+    return tokens[position - 1].kind in ("quantity", "number") and tokens[position + 1].kind == "quantity"
+
+
+def with_units(clause: list[Word], lender: Word | None) -> list[Word]:
+    """Lends the one unit of a line to numbers that stand where a quantity must: before an arrow, after a count, before "on 2"."""
+    result = list(clause)
+    for position, word in enumerate(clause):
+        if word.kind != "number" or word.value is None:
+            continue
+        after = clause[position + 1] if position + 1 < len(clause) else None
+        before = clause[position - 1] if position > 0 else None
+        beyond = clause[position + 2] if position + 2 < len(clause) else None
+        unit = lender
+        leads_arrow = after is not None and (after.kind == "arrow" or after.text.lower() == "to") and beyond is not None
+        if leads_arrow and beyond is not None and beyond.kind == "quantity":
+            unit = beyond
+        follows_count = before is not None and (
+            before.kind == "count" or (before.kind in ("colon", "arrow") and position > 1 and clause[position - 2].kind == "count")
+        )
+        before_on = after is not None and after.text.lower() in _BEFORE_COUNT and beyond is not None
+        if unit is None or unit.si_value is None or not unit.value or not (leads_arrow or follows_count or before_on):
+            continue
+        scale = unit.si_value / unit.value
+        result[position] = Word(
+            "quantity", word.text, word.start, word.value, unit.unit, unit.dimension, word.value * scale, per_gpu=unit.per_gpu
+        )
+    return result
+
+
+def currency(unit: str) -> str:
+    """The code of a currency from a unit such as ``EUR/h`` or a sign."""
+    signs = {"€": "EUR", "$": "USD", "£": "GBP"}
+    return next((code for sign, code in signs.items() if sign in unit), re.split(r"[\s/]", unit)[0].upper())
