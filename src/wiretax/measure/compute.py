@@ -24,6 +24,7 @@ MATMUL_SIZE = 8192
 MATMUL_SIZE_CPU = 512
 COPY_BYTES = 1 << 30
 COPY_BYTES_CPU = 64 << 20
+BURST_PRODUCTS = 11
 PCIE_BYTES = 32 << 20
 CLOSING_SECONDS = 0.1
 ALONE_SHARE, TOGETHER_SHARE = 0.55, 0.2
@@ -98,7 +99,8 @@ class _Measurement:
         self._unstable = False
         no_gpu = {} if rank.is_cuda else dict.fromkeys(("pcie", "layer_seconds", "head_seconds"), "a CPU rank has no GPU")
         self._missing: dict[str, str] = dict.fromkeys(_NULLABLE, "the time was spent before it was measured")
-        self._missing |= dict.fromkeys(("pcie", "layer_seconds", "head_seconds"), _ALONE_ONLY) if together else {}
+        alone_only = ("matmul_burst_flops_per_second", "pcie", "layer_seconds", "head_seconds")
+        self._missing |= dict.fromkeys(alone_only, _ALONE_ONLY) if together else {}
         self._missing |= no_gpu
 
     def products_and_copies(self, seconds: float) -> None:
@@ -157,11 +159,18 @@ class _Measurement:
             rank.exchange("compute/matmul", size)
         if not operands:
             why = f"not even a product of size {size} fits into free memory"
-            self._missing |= dict.fromkeys(("matmul_flops_per_second", "matmul_size"), why)
+            self._missing |= dict.fromkeys(("matmul_flops_per_second", "matmul_burst_flops_per_second", "matmul_size"), why)
             return
         left, right, out = operands
+
+        def product() -> None:
+            torch.mm(left, right, out=out)
+
+        if not self._together:
+            burst = timer_for(rank).burst(product, lead=3, samples=BURST_PRODUCTS, calls=1)
+            self._keep("matmul_burst_flops_per_second", 2 * size**3 / sorted(burst)[BURST_PRODUCTS // 2])
         with self._load:
-            summary = measure(rank, lambda: torch.mm(left, right, out=out), seconds=seconds, fill=True)
+            summary = measure(rank, product, seconds=seconds, fill=True)
         self._keep("matmul_size", size)
         self._keep("matmul_flops_per_second", 2 * size**3 / summary.seconds)
         self._found["matmul_samples_seconds"] = summary.samples_seconds
@@ -229,6 +238,7 @@ class _Measurement:
 _NULLABLE = (
     "matmul_size",
     "matmul_flops_per_second",
+    "matmul_burst_flops_per_second",
     "memory_bytes_per_second",
     "pcie",
     "layer_seconds",

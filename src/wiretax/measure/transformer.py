@@ -16,10 +16,6 @@ def block_step(device: torch.device, dtype: torch.dtype) -> Callable[[], None]:
     import torch
     from torch.nn import functional
 
-    if device.type == "cuda" and hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
-        # loading cuDNN's attention took 2 to 4 s of each fresh process on an H200; flash attention is as fast and there at once
-        torch.backends.cuda.enable_cudnn_sdp(False)
-
     def weight(rows: int, columns: int) -> torch.Tensor:
         return (0.02 * torch.randn(rows, columns, device=device, dtype=dtype)).requires_grad_()
 
@@ -41,7 +37,8 @@ def block_step(device: torch.device, dtype: torch.dtype) -> Callable[[], None]:
         middle = inputs + functional.linear(mixed.transpose(1, 2).reshape(BATCH, LENGTH, HIDDEN), out)
         normal = functional.layer_norm(middle, (HIDDEN,), *second)
         result = middle + functional.linear(functional.gelu(functional.linear(normal, up)), down)
-        torch.autograd.grad(result, [inputs, qkv, out, up, down, *first, *second], gradient)
+        # a scalar, since a given gradient makes torch import sympy to compare shapes: seconds in each fresh process on a cold disk
+        torch.autograd.grad((result * gradient).sum(), [inputs, qkv, out, up, down, *first, *second])
 
     return step
 

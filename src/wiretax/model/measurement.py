@@ -133,6 +133,9 @@ class Compute:
     dtype: str = "bfloat16"
     matmul_size: int | None = None
     matmul_flops_per_second: float | None = None
+    """Sustained: the median over a second or so, in which a GPU reaches its power limit. What training gets."""
+    matmul_burst_flops_per_second: float | None = None
+    """Of the first ten products after a pause: what short benchmarks print."""
     matmul_samples_seconds: tuple[float, ...] = ()
     memory_bytes_per_second: float | None = None
     """Bytes read plus bytes written by a device copy."""

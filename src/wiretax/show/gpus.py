@@ -47,7 +47,9 @@ def compute_table(run: Run, symbols: Symbols) -> list[RenderableType]:
     host = _host_copies(run.measurements.copies)
     figure = _Figure(run.measurements.compute, symbols)
     table = _table()
-    headings = ["\n\nGPU" if on_gpu else "\n\nrank", f"matmul\nalone\n{figure.unit}", f"matmul\nall run\n{figure.unit}", "\nmemory\nGB/s"]
+    burst = any(c.matmul_burst_flops_per_second is not None for c in alone.values())
+    headings = ["\n\nGPU" if on_gpu else "\n\nrank", *([f"matmul\nburst\n{figure.unit}"] if burst else [])]
+    headings += [f"matmul\nalone\n{figure.unit}", f"matmul\nall run\n{figure.unit}", "\nmemory\nGB/s"]
     if on_gpu:
         headings += ["from\nhost\nGB/s", "to\nhost\nGB/s"] if host else []
         headings += ["\nclock\nMHz", "\nPCIe\nbusy"]
@@ -62,6 +64,7 @@ def compute_table(run: Run, symbols: Symbols) -> list[RenderableType]:
         some = together.get(r) or alone[r]
         row = [
             Text(str(r if some.gpu is None else some.gpu), style="bold"),
+            *([_number(_burst(alone.get(r), figure), symbols)] if burst else []),
             Text(figure(alone.get(r))),
             _against(together.get(r), middle, figure),
         ]
@@ -195,6 +198,10 @@ class _Figure:
         if item is None or item.matmul_flops_per_second is None:
             return self.symbols.dash
         return (self.symbols.unstable if item.unstable else "") + significant(item.matmul_flops_per_second / self.scale)
+
+
+def _burst(item: Compute | None, figure: _Figure) -> float | None:
+    return item.matmul_burst_flops_per_second / figure.scale if item is not None and item.matmul_burst_flops_per_second else None
 
 
 def _against(item: Compute | None, middle: float | None, figure: _Figure) -> Text:
