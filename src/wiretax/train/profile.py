@@ -170,7 +170,10 @@ def profile_stage(
     options: dict[str, Any] | None = None,
     seconds: float = 3.0,
 ) -> None:
-    """One part as a stage of a launch; only rank 0 works, the others wait for it.
+    """One part as a stage of a launch.
+
+    On GPUs only rank 0 works and the others wait for it. CPU ranks share processors, caches and memory, so there all do the same
+    at once, as they will in training; rank 0 keeps its own.
 
     Keeps the records ``Profile`` (from ``bare``), ``FreeStep`` and ``MemoryPoint``, or an incident with the reason why there are none.
 
@@ -183,26 +186,37 @@ def profile_stage(
         options: fields of :class:`Options`.
         seconds: of sampling.
     """
-    if rank.rank == 0:
-        rank.at(f"profile {part}", world_size=world_size)
-        try:
-            found = profile_part(
-                part,
-                source,
-                rank.device,
-                settings=msgspec.convert(settings or {}, Settings),
-                world_size=world_size,
-                options=msgspec.convert(options or {}, Options),
-                effort=Effort(seconds=seconds),
-                tick=rank.tick,
-            )
-        except WiretaxError as error:
-            rank.emit(Incident(kind="error", stage=f"profile:{part}", rank=rank.rank, gpu=rank.gpu, detail=str(error)))
-        else:
-            if found.bare is not None:
-                rank.results.write("Profile", value=found.bare)
-            if found.step is not None:
-                rank.results.write("FreeStep", value=found.step)
-            for point in found.memory:
-                rank.results.write("MemoryPoint", value=point)
+    rank.at(f"profile {part}", world_size=world_size)
+    rank.exchange("profile/begin", True)
+    if rank.rank == 0 or not rank.is_cuda:
+        found = _attempt(
+            rank,
+            part,
+            source,
+            settings=msgspec.convert(settings or {}, Settings),
+            world_size=world_size,
+            options=msgspec.convert(options or {}, Options),
+            effort=Effort(seconds=seconds),
+        )
+        if found is not None and rank.rank == 0:
+            _keep(rank, found)
     rank.exchange("profile/done", True)
+
+
+def _attempt(rank: Rank, part: str, source: str, **how: Any) -> Part | None:
+    """The part, or None with an incident that says why not."""
+    try:
+        return profile_part(part, source, rank.device, tick=rank.tick, **how)
+    except WiretaxError as error:
+        if rank.rank == 0:
+            rank.emit(Incident(kind="error", stage=f"profile:{part}", rank=rank.rank, gpu=rank.gpu, detail=str(error)))
+        return None
+
+
+def _keep(rank: Rank, found: Part) -> None:
+    if found.bare is not None:
+        rank.results.write("Profile", value=found.bare)
+    if found.step is not None:
+        rank.results.write("FreeStep", value=found.step)
+    for point in found.memory:
+        rank.results.write("MemoryPoint", value=point)

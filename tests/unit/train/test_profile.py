@@ -167,7 +167,7 @@ def test_a_step_that_raises_stops_the_profile_with_its_own_words():
 class FakeRank:
     """A rank that keeps what it is told."""
 
-    rank, gpu, device, world_size = 0, None, torch.device("cpu"), 1
+    rank, gpu, device, world_size, is_cuda = 0, None, torch.device("cpu"), 1, False
 
     def __init__(self):
         self.records, self.incidents, self.ticks, self.results = [], [], 0, self
