@@ -32,7 +32,7 @@ def heading(run: Run, symbols: Symbols) -> list[RenderableType]:
         symbols: the sign set of the stream.
     """
     lines: list[RenderableType] = []
-    title = Text.assemble((f"wiretax {run.command}".rstrip(), "bold"), (symbols.dot + _when(run.created_at), "dim"))
+    title = Text.assemble((f"wiretax {run.command}".rstrip(), "bold"), (symbols.dot + when(run.created_at), "dim"))
     outcome = run.outcome
     if outcome is not None and outcome.duration_seconds is not None:
         took = duration(outcome.duration_seconds)
@@ -99,7 +99,7 @@ def environment(machine: Machine) -> list[RenderableType]:
     return parts
 
 
-def _when(created_at: str) -> str:
+def when(created_at: str) -> str:
     """``2026-11-30 22:15 UTC``; what is no such time is shown as it stands."""
     try:
         return datetime.fromisoformat(created_at).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")

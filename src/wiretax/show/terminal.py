@@ -20,7 +20,7 @@ from wiretax.show.gpus import compute_table, facts_table, host_copy_line
 from wiretax.show.plain import ASCII, UNICODE, Symbols, indented, listed, plain
 from wiretax.show.topology import topology
 from wiretax.show.training import forecasts, money_lines
-from wiretax.show.wires import incident_words, ladder, ladder_caption, operations, overlap_lines
+from wiretax.show.wires import incident_words, ladder, ladder_caption, one_rank, operations, overlap_lines
 from wiretax.units import percent
 
 WIDEST = 116
@@ -103,6 +103,7 @@ def _parts(run: Run, console_width: int, width: int, symbols: Symbols) -> Iterab
     yield from heading(run, symbols)
     yield from _section("Pairs", _pairs_caption(run), topology(run, console_width, symbols), wide=True)
     yield from _section("Wires", ladder_caption(run), ladder(run, width, symbols))
+    yield from _section("Collectives", "on one rank", one_rank(run, symbols))
     yield from _section("Operations", "best busbw of each", operations(run, symbols))
     yield from _section("", "", overlap_lines(run))
     compute = compute_table(run, symbols)
@@ -207,7 +208,8 @@ def _finding(finding: Finding, symbols: Symbols) -> RenderableType:
     return table
 
 
-def _verdict(run: Run, verdict: Verdict) -> RenderableType:
+def decision_words(run: Run, verdict: Verdict) -> str:
+    """The decision as a headline: ``USE ALL 2 GPUs``, ``USE 2 OF 4 GPUs: 0, 2``, ``FIX FIRST``, ..."""
     count = len(run.machine.gpus) if run.machine is not None else 0
     decision = {
         "use_all": f"USE ALL {verdict.num_gpus or count} GPUs" if (verdict.num_gpus or count) > 1 else "USE THE GPU",
@@ -218,6 +220,11 @@ def _verdict(run: Run, verdict: Verdict) -> RenderableType:
     }[verdict.decision]
     if verdict.gpus and verdict.decision in {"use_fewer", "use_one"}:
         decision += f": {listed(verdict.gpus)}"
+    return decision
+
+
+def _verdict(run: Run, verdict: Verdict) -> RenderableType:
+    decision = decision_words(run, verdict)
     keep = {True: "KEEP THE BOX", False: "GIVE THE BOX BACK", None: ""}[verdict.keep_box]
     colour = {"use_all": "green", "use_fewer": "yellow", "use_one": "yellow", "fix_first": "red", "cannot_judge": "magenta"}[
         verdict.decision

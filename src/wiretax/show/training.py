@@ -50,7 +50,7 @@ def forecasts(run: Run, symbols: Symbols) -> list[RenderableType]:
     for workload in dict.fromkeys(f.workload for f in run.forecasts):
         mine = [f for f in run.forecasts if f.workload == workload]
         parts.append(indented(Text(workload)))
-        parts.append(indented(_table(run, _rows(mine), symbols)))
+        parts.append(indented(_table(run, joined_rows(mine), symbols)))
         parts.extend(_assumptions(mine, symbols))
     return parts
 
@@ -124,7 +124,7 @@ def _table(run: Run, rows: list[Row], symbols: Symbols) -> Table:
     return table
 
 
-def _rows(items: list[Forecast]) -> list[Row]:
+def joined_rows(items: list[Forecast]) -> list[Row]:
     """One row a configuration; the step of one GPU, where it is among the forecasts, is what the others are compared with."""
     alone = next((item.step_seconds for item in items if item.num_gpus == 1), None)
     groups: dict[tuple[str, str, int], list[Forecast]] = {}

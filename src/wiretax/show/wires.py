@@ -93,9 +93,23 @@ def ladder(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
     for wire, reason in failed:
         line = Text.assemble((wire.ljust(name_width), "bold"), "  ", (f"{symbols.bad} no figure: {reason}", "bold red"))
         parts.append(indented(line))
-    if any(point.unstable for collective in run.measurements.collectives for point in collective.points):
+    if any(point.unstable for collective in run.measurements.between_ranks for point in collective.points):
         parts.append(indented(Text(f"{symbols.unstable} unstable: its samples differ much; measure again on a quiet host", style="yellow")))
     return parts
+
+
+def one_rank(run: Run, symbols: Symbols) -> list[RenderableType]:
+    """What a single rank shows of NCCL and gloo: that they start, capture and compute rightly; never a rate."""
+    alone = [series for series in run.measurements.collectives if series.world_size == 1 and series.points]
+    if not alone or run.measurements.between_ranks:
+        return []
+    wrong = [series for series in alone if series.verified is False]
+    operations = listed([name.replace("_", "-") for name in OPERATIONS if any(series.operation == name for series in alone)])
+    wires = listed(list(dict.fromkeys(series.wire for series in alone)))
+    modes = " and in CUDA graphs" if any(series.mode == "graph" for series in alone) else ""
+    state = f"{symbols.bad} with wrong values" if wrong else f"{symbols.ok} with right values"
+    text = f"{operations} ran on one rank with the settings of {wires}, eager{modes}, {state}; nothing crossed a wire."
+    return [indented(Text(text))]
 
 
 def ladder_caption(run: Run) -> str:
@@ -103,7 +117,7 @@ def ladder_caption(run: Run) -> str:
     rungs = _rungs(run)
     kind = "GPUs" if run.machine is not None and run.machine.gpus else "CPU ranks"
     worlds = listed(sorted({rung.world_size for rung in rungs}))
-    graph = any(c.mode == "graph" and c.points for c in run.measurements.collectives)
+    graph = any(c.mode == "graph" and c.points for c in run.measurements.between_ranks)
     best = ", best of eager and CUDA graph" if graph else ""
     return f"busbw of all-reduce on {worlds} {kind}{best}" if rungs else "all-reduce"
 
@@ -111,7 +125,7 @@ def ladder_caption(run: Run) -> str:
 def operations(run: Run, symbols: Symbols) -> list[RenderableType]:
     """The best busbw of every operation, world size and wire in one table; empty when there is nothing beyond the ladder."""
     found: dict[tuple[str, int], dict[str, Point]] = {}
-    for collective in run.measurements.collectives:
+    for collective in run.measurements.between_ranks:
         peak = _peak([collective])
         if peak is not None:
             row = found.setdefault((collective.operation, collective.world_size), {})
@@ -160,7 +174,7 @@ def overlap_lines(run: Run) -> list[RenderableType]:
 
 def _rungs(run: Run) -> list[Rung]:
     by_wire: dict[str, list[Collective]] = {}
-    for collective in run.measurements.collectives:
+    for collective in run.measurements.between_ranks:
         if collective.operation == "all_reduce" and collective.points:
             by_wire.setdefault(collective.wire, []).append(collective)
     rungs = []

@@ -1,0 +1,80 @@
+"""Pieces that several charts share: axes of sizes and rates, the look, menus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from wiretax.show.charts.colours import Palette
+
+WIDTH = 720
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+
+SIZE_WORDS = (
+    "datum.value < 1024 ? datum.value + ' B' : datum.value < 1048576 ? datum.value / 1024 + ' KiB' : "
+    "datum.value < 1073741824 ? datum.value / 1048576 + ' MiB' : datum.value / 1073741824 + ' GiB'"
+)
+"""A Vega expression: a message size in words."""
+
+
+def rows(values: Sequence[dict[str, Any]]) -> alt.Data:
+    """Rows as inline data."""
+    return alt.Data(values=list(values))
+
+
+def size_axis(values: Sequence[int], title: str = "message size") -> alt.X:
+    """A logarithmic axis of message sizes with a label at every third power of two or so."""
+    low, high = min(values), max(values)
+    steps = [2**k for k in range(0, 50) if low <= 2**k <= high]
+    every = max(1, round(len(steps) / 9))
+    return (
+        alt.X("size:Q")
+        .scale(type="log", base=2, nice=False, domain=[low, high * 1.6])
+        .axis(values=steps[::every], labelExpr=SIZE_WORDS, title=title, grid=False, labelFlush=False)
+    )
+
+
+def digits(value: float | None, count: int = 4) -> float | None:
+    """A number with as many significant digits as a picture can show; keeps pages small."""
+    return None if value is None else float(f"{value:.{count}g}")
+
+
+def dressed(chart: Any, palette: Palette) -> dict[str, Any]:
+    """The specification with the look of the page: quiet axes, no frame, the page's own font."""
+    spec: dict[str, Any] = chart.to_dict(validate=False)
+    spec.pop("config", None)
+    spec["background"] = "transparent"
+    text = {"labelColor": palette.quiet, "titleColor": palette.quiet, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    spec["config"] = {
+        "font": FONT,
+        "view": {"stroke": None, "fill": None},
+        "axis": {**text, "gridColor": palette.line, "domainColor": palette.line, "tickColor": palette.line, "titlePadding": 10},
+        "legend": {**text, "orient": "top", "title": None, "symbolStrokeWidth": 3, "columnPadding": 18, "labelLimit": 220, "offset": 6},
+        "header": {"labelColor": palette.ink, "titleColor": palette.quiet, "labelFontSize": 12, "labelFontWeight": 600},
+        "title": {"color": palette.ink, "fontSize": 13, "fontWeight": 600, "anchor": "start"},
+        "text": {"color": palette.ink},
+        "line": {"strokeCap": "round", "strokeJoin": "round"},
+    }
+    return spec
+
+
+def colour_scale(names: Sequence[str], palette: Palette) -> alt.Scale:
+    """Wires to their colours."""
+    listed = list(names)
+    return alt.Scale(domain=listed, range=[palette.wire(name, listed) for name in listed])
+
+
+def menu(name: str, label: str, options: Sequence[Any], words: Sequence[str] | None = None, value: Any = None) -> alt.Parameter:
+    """A drop-down menu as a Vega-Lite parameter."""
+    return alt.param(
+        name=name,
+        value=options[0] if value is None else value,
+        bind=alt.binding_select(options=list(options), labels=list(words or [str(o) for o in options]), name=label),
+    )
+
+
+def slider(name: str, label: str, value: float, low: float, high: float, step: float) -> alt.Parameter:
+    """A slider as a Vega-Lite parameter; a value outside the range widens it."""
+    return alt.param(name=name, value=value, bind=alt.binding_range(min=min(low, value), max=max(high, value), step=step, name=label))
