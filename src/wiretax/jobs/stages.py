@@ -14,6 +14,9 @@ Level = Literal["quick", "default", "full"]
 BUDGET_SECONDS: dict[Level, float] = {"quick": 20.0, "default": 60.0, "full": 600.0}
 MAX_BYTES: dict[Level, int] = {"quick": 2**28, "default": 2**30, "full": 2**32}
 """Largest message on GPUs; the time that is left and the free memory decide first."""
+ONE_RANK_BYTES = 2**24
+ONE_RANK_SECONDS = 2.0
+"""A single rank only shows that everything starts and is right; larger messages and more samples tell nothing more."""
 MAX_BYTES_CPU: dict[Level, int] = {"quick": 2**22, "default": 2**24, "full": 2**26}
 QUICK_OPERATIONS: tuple[Operation, ...] = ("all_reduce", "all_gather")
 CUDA_START_SECONDS = 0.8
@@ -113,11 +116,12 @@ def gpu_plan(
         wire_stages[wire.name] = _wire_stage(
             wire,
             operations=only_operations or (quick_operations if level == "quick" else OPERATIONS),
-            sizes=sizes_up_to(MAX_BYTES[level]),
+            sizes=sizes_up_to(ONE_RANK_BYTES if single else MAX_BYTES[level]),
             modes=["eager", "graph"] if wire.backend == "nccl" else ["eager"],
             world_sizes=world_sizes(count),
             weight=WEIGHTS.get(wire.name, 1.0),
             overhead_seconds=CUDA_START_SECONDS + (NCCL_START_SECONDS if wire.backend == "nccl" else 0.3),
+            max_seconds=ONE_RANK_SECONDS if single else 1e9,
             ranks=count,
         )
     found = [wire_stages.pop(name) for name in ("default", "clean") if name in wire_stages]
@@ -172,7 +176,9 @@ def _taken(stages: dict[str, Stage], name: str) -> list[Stage]:
     return [stages.pop(name)] if name in stages else []
 
 
-def _wire_stage(wire: Wire, *, weight: float, overhead_seconds: float, ranks: int | None, **arguments: Any) -> Stage:
+def _wire_stage(
+    wire: Wire, *, weight: float, overhead_seconds: float, ranks: int | None, max_seconds: float = 1e9, **arguments: Any
+) -> Stage:
     return Stage(
         name=f"wire:{wire.name}",
         title=f"collectives: {TITLES.get(wire.name, wire.name)}",
@@ -182,6 +188,7 @@ def _wire_stage(wire: Wire, *, weight: float, overhead_seconds: float, ranks: in
         weight=weight,
         overhead_seconds=overhead_seconds,
         min_seconds=0.5,
+        max_seconds=max_seconds,
         wire=wire.name,
         ranks=ranks,
     )

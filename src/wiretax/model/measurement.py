@@ -217,6 +217,11 @@ class Measurements:
     overlap: tuple[Overlap, ...] = ()
     incidents: tuple[Incident, ...] = ()
 
+    @property
+    def between_ranks(self) -> tuple[Collective, ...]:
+        """The collectives of two or more ranks. One rank alone shows that settings and capture work, but nothing crosses a wire."""
+        return tuple(series for series in self.collectives if series.world_size > 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:

@@ -104,8 +104,8 @@ def one_rank(run: Run, symbols: Symbols) -> list[RenderableType]:
     if not alone or run.measurements.between_ranks:
         return []
     wrong = [series for series in alone if series.verified is False]
-    operations = listed([name.replace("_", "-") for name in OPERATIONS if any(series.operation == name for series in alone)])
-    wires = listed(list(dict.fromkeys(series.wire for series in alone)))
+    operations = ", ".join(name.replace("_", "-") for name in OPERATIONS if any(series.operation == name for series in alone))
+    wires = ", ".join(dict.fromkeys(series.wire for series in alone))
     modes = " and in CUDA graphs" if any(series.mode == "graph" for series in alone) else ""
     state = f"{symbols.bad} with wrong values" if wrong else f"{symbols.ok} with right values"
     text = f"{operations} ran on one rank with the settings of {wires}, eager{modes}, {state}; nothing crossed a wire."
