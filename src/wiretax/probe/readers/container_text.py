@@ -49,7 +49,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         inspect = _INSPECT.match(text) if '"' in text else None
         if inspect:
             name, value = inspect.group(1), inspect.group(2).strip('"')
-            notes.add(line.number, "container.inspect", name=name, value=int(value) if value.isdigit() else value)
+            notes.add(line.number, "container.inspect", name=name, value=int(value) if value.isdecimal() else value)
             facts[name] = value
             facts["container"] = "docker"
             lines.add(line.number)

@@ -164,7 +164,7 @@ def _processor(line: Line, _notes: Notes, facts: Facts) -> bool:
     if not match:
         return False
     label, value = match.group(1), match.group(2).strip()
-    if label == "CPU(s)" and value.isdigit():
+    if label == "CPU(s)" and value.isdecimal():
         facts.setdefault("cpus_total", int(value))
     elif label == "Vendor ID":
         facts.setdefault("cpu_vendor", _VENDORS.get(value.lower(), value.lower()))
@@ -172,7 +172,7 @@ def _processor(line: Line, _notes: Notes, facts: Facts) -> bool:
         facts.setdefault("cpu_model", value)
     elif label == "Hypervisor vendor":
         facts.setdefault("virtual_machine", _HYPERVISORS.get(value.lower(), value.lower()))
-    elif label == "NUMA node(s)" and value.isdigit():
+    elif label == "NUMA node(s)" and value.isdecimal():
         facts.setdefault("numa_nodes", int(value))
     elif label == "Flags":
         facts["lscpu_flags"] = frozenset(value.split())

@@ -32,6 +32,7 @@ from wiretax.probe.readers.streams import Stream, streams
 
 FORMAT = "kernel log"
 _ADDRESS = r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9A-Fa-f])?"
+_NUMBER = r"\d{1,5}(?:\.\d{1,4})?"
 _KERNEL_TIME = re.compile(r"\s{0,2}(?:<\d{1,3}>)?\[\s{0,8}\d{1,8}\.\d{3,9}\]|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ")
 _SYSLOG = re.compile(r"(?:\w{3} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S{8,24})? ?([\w.-]{1,64}) kernel(?:\[\d+\])?: ")
 
@@ -47,9 +48,9 @@ _BUS_ERROR = re.compile(
     r"(?: \((Fatal|Non-Fatal)\))?, type=([\w ]{3,30})"
 )
 _LIMITED = re.compile(
-    rf"({_ADDRESS}): ([\d.]{{1,8}}) Gb/s available PCIe bandwidth, "
-    rf"limited by ([\d.]{{1,5}}) GT/s(?: PCIe)? x(\d{{1,2}}) link at ({_ADDRESS})"
-    r"(?: \(capable of ([\d.]{1,8}) Gb/s with ([\d.]{1,5}) GT/s(?: PCIe)? x(\d{1,2}) link\))?"
+    rf"({_ADDRESS}): ({_NUMBER}) Gb/s available PCIe bandwidth, "
+    rf"limited by ({_NUMBER}) GT/s(?: PCIe)? x(\d{{1,2}}) link at ({_ADDRESS})"
+    rf"(?: \(capable of ({_NUMBER}) Gb/s with ({_NUMBER}) GT/s(?: PCIe)? x(\d{{1,2}}) link\))?"
 )
 _LINK_DOWN = re.compile(rf"({_ADDRESS}).{{0,60}}?(?:Link Down|Card not present|link is not active|lost connection)")
 _PAGE_FAULT = re.compile(rf"(?:({_ADDRESS}): )?AMD-Vi: Event logged \[IO_PAGE_FAULT(?: device=({_ADDRESS}))?")

@@ -61,7 +61,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         files = _OPEN_FILES.match(text)
         if files:
             value = files.group(1)
-            notes.add(line.number, "limit.open_files", count=int(value) if value.isdigit() else None)
+            notes.add(line.number, "limit.open_files", count=int(value) if value.isdecimal() else None)
             lines.add(line.number)
         elif lines and _OTHER.match(text):
             lines.add(line.number)
@@ -110,4 +110,4 @@ def _memlock(lines: tuple[Line, ...], position: int, used: set[int]) -> tuple[in
 
 
 def _size(value: str, scale: int) -> int | None:
-    return int(value) * scale if value.isdigit() else None
+    return int(value) * scale if value.isdecimal() else None

@@ -17,7 +17,7 @@ from wiretax.model.machine import Software, Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.environment_text import INLINE
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Line, Stream, streams
+from wiretax.probe.readers.streams import MOST_PROSE, Line, Stream, mentions, streams
 
 FORMAT = "notes in prose"
 
@@ -52,11 +52,11 @@ _MODELS = (
 _COUNTED = re.compile(rf"(?<![\w.])(\d{{1,2}})\s?[x\u00d7*]\s?({_MAKES}(?:{_MODELS}))(?:s\b|\b)", re.IGNORECASE)
 _CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock|jarvislabs|AWS|GCP|Azure|EC2|SageMaker|Colab|Kaggle")
 _IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
-_HINTS = re.compile(
-    r"driver|nccl|kernel|torch|cuda|iommu|amd-vi|vt-d|hang|stuck|freez|deadlock|corrupt|mismatch|\d\s?[x\u00d7*]\s?\w|vast|runpod|aws|gcp|"
-    r"azure|lambda",
-    re.IGNORECASE,
-)
+_HINTS = (
+    "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
+    "mismatch", "vast", "runpod", "aws", "gcp", "azure", "lambda",
+)  # fmt: skip
+_COUNT_HINT = re.compile(r"\d\s?[x\u00d7*]\s?\w", re.IGNORECASE)
 _TABLE_OR_LOG = re.compile(r"\s*(?:[+]-|\|.*NVIDIA-SMI|\|--|\[\s*\d+\.\d+\]|\[\w*rank)|NCCL (?:INFO|WARN)|WorkNCCL", re.IGNORECASE)
 
 
@@ -70,10 +70,14 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     lines: set[int] = set()
     drivers: set[str] = set()
     iommu: set[str] = set()
+    num_sentences = 0
     for line in stream.lines:
         text = line.text
-        if len(text) > 1000 or not _HINTS.search(text) or _TABLE_OR_LOG.search(text):
+        if len(text) > 1000 or not (mentions(text.lower(), _HINTS) or _COUNT_HINT.search(text)) or _TABLE_OR_LOG.search(text):
             continue
+        num_sentences += 1
+        if num_sentences > MOST_PROSE:
+            break
         said = list(_prose(line, notes))
         if said:
             lines.add(line.number)

@@ -138,7 +138,7 @@ def said(value: str | None) -> str | None:
 
 def number(value: str | None) -> float | None:
     """The number at the start of ``"119.52 W"``, ``"16x"``, ``"100 %"`` or ``"1,234"``; None where there is none."""
-    match = re.match(r"\s*(-?\d[\d,]*(?:\.\d+)?)", said(value) or "")
+    match = re.match(r"\s*(-?\d[\d,]{0,18}(?:\.\d{1,9})?)", said(value) or "")
     return float(match.group(1).replace(",", "")) if match else None
 
 
@@ -150,7 +150,7 @@ def whole(value: str | None) -> int | None:
 
 def num_bytes(value: str | None, default_unit: str = "") -> int | None:
     """Bytes of ``"143771 MiB"``, ``"64M"`` (df and ulimit mean binary units), ``"65536k"`` or a bare number in ``default_unit``."""
-    match = re.fullmatch(r"(\d[\d,]*(?:\.\d+)?)\s*([A-Za-z]*)", said(value) or "")
+    match = re.fullmatch(r"(\d[\d,]{0,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)", said(value) or "")
     if not match:
         return None
     scale = _BYTE_UNITS.get((match.group(2) or default_unit).lower())

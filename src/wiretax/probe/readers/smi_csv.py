@@ -100,7 +100,7 @@ def _tables(stream: Stream) -> list[_Csv]:
             tables.append(current)
             continue
         names = [_canonical(name) for name in line.text.split(",")]
-        if len(names) >= 2 and sum(map(_known, names)) * 2 > len(names) and not any(name.isdigit() for name in names):
+        if len(names) >= 2 and sum(map(_known, names)) * 2 > len(names) and not any(name.isdecimal() for name in names):
             if current is None or current.rows or current.fields != names:
                 current = _Csv(names, line.number, "pid" in names)
                 tables.append(current)
@@ -132,7 +132,7 @@ def _row(table: _Csv, line: Line) -> bool:
 
 def _plausible(row: dict[str, str]) -> bool:
     index = row.get("index", "0")
-    return index.isdigit() and len(index) <= 3 and all(len(value) < 200 for value in row.values())
+    return index.isdecimal() and len(index) <= 3 and all(len(value) < 200 for value in row.values())
 
 
 def _piece(source: str, stream: Stream, table: _Csv) -> Piece:

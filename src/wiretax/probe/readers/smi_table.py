@@ -220,7 +220,7 @@ def _gpu(row: _Row, table: _Table, notes: pasted.Notes) -> Gpu:
         power_watts=float(used_watts.group(1)) if used_watts else None,
         power_limit_watts=float(power.group(2)) if power else None,
         temperature_celsius=float(temperature.group(1)) if temperature else None,
-        ecc_uncorrected_errors=int(row.ecc) if row.ecc.isdigit() else None,
+        ecc_uncorrected_errors=int(row.ecc) if row.ecc.isdecimal() else None,
         display_attached=True if row.display == "On" else None,
         other_processes=others,
         utilization_fraction=int(busy.group(1)) / 100 if busy else None,

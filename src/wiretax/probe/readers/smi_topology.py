@@ -105,7 +105,7 @@ def _gpu(name: str, row: Row | None, matrix: Matrix, notes: pasted.Notes) -> Gpu
     affinity, numa = (None, None) if row is None else _affinities(row, matrix.extras, missing)
     node = None
     if numa is not None:
-        if numa.isdigit():
+        if numa.isdecimal():
             node = int(numa)
         elif row is not None and re.fullmatch(r"\d+(?:[-,]\d+)+", numa):
             missing["numa_node"] = f"the GPU belongs to the NUMA nodes {numa}"

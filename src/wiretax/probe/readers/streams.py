@@ -36,6 +36,10 @@ _LABELLED_SHARE = 0.9
 _LINES_A_LABEL = 3
 
 
+MOST_PROSE = 3_000
+"""Lines of one stream that are read as sentences. Nobody writes more; a text with more is a log of something else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line as the tool printed it, and where it stands in the file."""
@@ -63,6 +67,14 @@ def streams(text: Text) -> tuple[Stream, ...]:
     for lines in found.values():
         result.extend(_by_column_label(lines))
     return tuple(result)
+
+
+def mentions(text: str, words: tuple[str, ...]) -> bool:
+    """Whether any of the words stands in the text: the cheapest test of a line, made before any pattern is tried on it."""
+    for word in words:  # noqa: SIM110 - a generator costs more than the searches
+        if word in text:
+            return True
+    return False
 
 
 def _peel(line: str) -> tuple[str, str]:

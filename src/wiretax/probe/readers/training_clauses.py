@@ -13,6 +13,18 @@ _BEFORE_COUNT = ("on", "for", "with", "using")
 """Words after which a bare number can be a count ("5.6 on 2")."""
 
 
+_MAY_COUNT = re.compile(
+    r"\d\s?(?:x|-)?\s?(?:GPU|gpu|[cC]ard|[dD]evice|[rR]ank|[pP]roc|[nN]ode|A\d|H\d|V\d|L\d|RTX|GTX|Tesla|T[iI]|x)|"
+    r"[kKnN]=\d|=\s?\d|--\w|DDP|FSDP|\bDP\b|SHARD|ZeRO|zero|[pP]arallel|[hH]orovod|[dD]eep[sS]peed|\b[tT][pP]\b|\bPP\b|"
+    r"[-\s](?:GPU|gpu|card|H100|A100)"
+)
+
+
+def may_count(text: str) -> bool:
+    """Whether a line can name a number of GPUs or a strategy; far cheaper than cutting it into words."""
+    return _MAY_COUNT.search(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a clause says beside its quantity."""

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Line, Stream, streams
-from wiretax.probe.readers.training_clauses import Context, context_of
+from wiretax.probe.readers.streams import MOST_PROSE, Line, Stream, mentions, streams
+from wiretax.probe.readers.training_clauses import Context, context_of, may_count
 from wiretax.probe.readers.training_words import words
 
 FORMAT = "training log"
@@ -136,8 +136,8 @@ class _Reader:
         heading = Context()
         for line in self._stream.lines:
             text = line.text
-            if len(text) > 4000 or not any(hint in text for hint in _HINTS):
-                if 0 < len(text) < 80 and not text.lstrip().startswith("```"):
+            if len(text) > 4000 or not mentions(text, _HINTS):
+                if 0 < len(text) < 80 and may_count(text) and not text.lstrip().startswith("```") and len(self._runs) < MOST_PROSE:
                     found = context_of(words(text))
                     if found.num_gpus is not None and found != heading:
                         # "2 GPU" above a log speaks for the log, as a command does.

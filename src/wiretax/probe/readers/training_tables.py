@@ -20,7 +20,7 @@ from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, Stream, streams
-from wiretax.probe.readers.training_clauses import Context, context_of
+from wiretax.probe.readers.training_clauses import Context, context_of, may_count
 from wiretax.probe.readers.training_text import COLLECTIVE
 from wiretax.probe.readers.training_words import Dimension, unit_of, words
 
@@ -30,8 +30,11 @@ _COUNT_HEADING = re.compile(
     r"nproc\w{0,16})$",
     re.IGNORECASE,
 )
+_HEADING_HINT = re.compile(
+    r"/\s?s|per[_ ]s|[Rr]un[_ ]?time|[Tt]ime\b|s/it|FLOP|bps|[kKnN]=\d|\d\s?GPU|GPUs?\b|through|\(ms|\(s\)|\(min|ms\b|sec"
+)
 _RULE = re.compile(r"[\s|:+=-]+")
-_NUMBER = re.compile(r"\s*[~\u2248]?(\d[\d,]*(?:\.\d+)?)\s?(?:[a-zA-Z\u00b5%/]{0,14})?\s*(?:\([^)]{0,40}\))?\s*")
+_NUMBER = re.compile(r"\s*[~\u2248]?(\d[\d,]{0,18}(?:\.\d{1,9})?)\s?(?:[a-zA-Z\u00b5%/]{0,14})?\s*(?:\([^)]{0,40}\))?\s*")
 _NOTHING = re.compile(r"\s*(?:-+|\u2013|\u2014|n/?a|nan|oom|x|\?)?\s*", re.IGNORECASE)
 _MEASURES = (
     "steps_per_second",
@@ -89,14 +92,14 @@ def _tables(stream: Stream) -> list[_Table]:
             if current is not None:
                 current.lines.add(line.number)
             continue
-        cells = _cells(text)
+        cells = _cells(text) if current is not None or _HEADING_HINT.search(text) else None
         if current is not None and cells is not None and _row(current, line, cells):
             continue
         current = None
         if cells is not None and _is_heading(cells, title):
             current = _Table(title, cells, line.number, lines={line.number})
             tables.append(current)
-        title = text.strip(" #*:")
+        title = text.strip(" #*:")[:200]
     return tables
 
 
@@ -104,11 +107,11 @@ def _is_heading(cells: list[str], title: str) -> bool:
     """A heading names a measure in one of its cells, or counts in two of them under a title that names the measure."""
     if any(_NUMBER.fullmatch(cell) for cell in cells) or len(cells) > 24:
         return False
-    measures = [cell for cell in cells if (unit := unit_of(cell)) is not None and unit[0] in _MEASURES]
-    if measures:
+    if any((unit := unit_of(cell)) is not None and unit[0] in _MEASURES for cell in cells if len(cell) < 80):
         return True
-    counts = [cell for cell in cells if context_of(words(cell)).num_gpus is not None]
-    return len(counts) >= 2 and unit_of(title) is not None
+    if unit_of(title) is None:
+        return False
+    return sum(context_of(words(cell)).num_gpus is not None for cell in cells if may_count(cell)) >= 2
 
 
 def _row(table: _Table, line: Line, cells: list[str]) -> bool:
@@ -119,7 +122,7 @@ def _row(table: _Table, line: Line, cells: list[str]) -> bool:
             return False
         cells = [" ".join(cells[: surplus + 1]), *cells[surplus + 1 :]]
     values = [cell for cell in cells[1:] if _NUMBER.fullmatch(cell) or _NOTHING.fullmatch(cell) or re.fullmatch(r"[\d./]{3,40}", cell)]
-    if not values or not any(character.isdigit() for cell in cells for character in cell):
+    if not values or not any(character.isdecimal() for cell in cells for character in cell):
         return False
     table.rows.append((line.number, cells))
     table.lines.add(line.number)
@@ -219,7 +222,7 @@ def _read_row(
         elif column.dimension == "samples_per_second":
             samples = value
     if seconds and samples:
-        series = tuple(cell for cell in labels if cell.isdigit() or _row_context(cell) == Context())
+        series = tuple(cell for cell in labels if cell.isdecimal() or _row_context(cell) == Context())
         products.append(_Product(number, series, context, seconds * samples))
     times: dict[str, float] = {}
     for cell, column in zip(cells, columns, strict=True):

@@ -31,7 +31,7 @@ from dataclasses import replace
 from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Stream, streams
+from wiretax.probe.readers.streams import MOST_PROSE, Stream, mentions, streams
 from wiretax.probe.readers.training_clauses import (
     RATES,
     Context,
@@ -39,6 +39,7 @@ from wiretax.probe.readers.training_clauses import (
     currency,
     head_and_rest,
     is_to,
+    may_count,
     measured,
     parts,
     several,
@@ -53,11 +54,12 @@ _NOT_PROSE = re.compile(
     r"^\s*\+-|NVIDIA-SMI|Link \d{1,2}[:,]|^#\s+nThread|avg bus bandwidth|Speed: [\d.]{1,9} samples/sec",
     re.IGNORECASE,
 )
-_HINT = re.compile(
-    r"\d\s?(?:it|iters?|s|sec|ms|h|hours?|min|steps?|samples?|tok|im|TFLOPS|GB|Gb|MB|fps|TPS|EUR|USD|%|[x\u00d7])|[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|"
-    r"per second|on (?:one|two|four|eight|\d)|saw-?tooth|util|idle|num_workers|workers|SSD|HDD|data ?loader|pin_memory",
-    re.IGNORECASE,
+_FIGURE = re.compile(
+    r"\d\s?(?:[iI]t|[iI]ter|s|S|ms|us|h|H|min|m\d|d|[sS]tep|tok|Tok|[kK]\s?tok|im|TFLOP|PFLOP|GB|Gb|MB|Gi|"
+    r"Mi|TB|fps|TPS|tps|EUR|USD|[xX\u00d7%]|exam|seq|sent|fram|batch)|"
+    r"[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|per second|on (?:one|two|four|eight|\d)|[sS]econds"
 )
+_WORDS = ("saw-tooth", "sawtooth", "util", "idle", "workers", "ssd", "hdd", "dataloader", "data loader", "pin_memory")
 _PREDICTED = re.compile(r"\bT\s?[=≈~]|\bpredict|\btheoretical|\bexpected\b|\bideal\b|\bestimate|\bformula\b", re.IGNORECASE)
 COLLECTIVE = re.compile(
     r"\b(all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|broadcast|send[-_/ ]?recv)\b", re.IGNORECASE
@@ -77,7 +79,10 @@ _INPUT = re.compile(
 _HELPED = re.compile(r"\b(removed|fixed|fixes|solved|helped|faster|improved|resolved|cured|went away)\b", re.IGNORECASE)
 _BATCH = re.compile(r"\(?((?:global|total|effective)[- ]batch[^,;|)]{0,40})\)?", re.IGNORECASE)
 _TRAINING = re.compile(r"train|step|throughput|speed|GPU|rate|epoch", re.IGNORECASE)
+_COMMANDS = ("torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", "vllm")
 _COMMAND = re.compile(r"(?:^|[\s$#])(?:torchrun|accelerate launch|deepspeed|python3?|mpirun|srun|vllm serve)\s\S")
+_MOST_FIGURES = 40
+"""A line with more is data, not a sentence."""
 _TQDM = re.compile(r"(?:\d{1,3}%\|[^|]{0,80}\|\s?)?\d{1,9}/\d{1,9} \[[^\]]{3,80}\]")
 
 
@@ -90,17 +95,25 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     notes = pasted.Notes(source, stream.lines)
     lines: set[int] = set()
     heading = Context()
+    num_sentences = 0
     for line in stream.lines:
         text = line.text
         if not text.strip() or text.lstrip().startswith("```"):
             continue
-        if len(text) > 2000 or _NOT_PROSE.search(text) or _is_table(text):
+        if len(text) > 2000:
             continue
-        above = _heading(text)
+        figures = _FIGURE.search(text) is not None or mentions(text.lower(), _WORDS)
+        heading_like = (len(text) <= 80 and may_count(text)) or mentions(text, _COMMANDS)
+        if not (figures or heading_like) or _NOT_PROSE.search(text) or _is_table(text):
+            continue
+        num_sentences += 1
+        if num_sentences > MOST_PROSE:
+            break
+        above = _heading(text) if heading_like else None
         if above is not None:
             heading = above
             continue
-        if not _HINT.search(text):
+        if not figures:
             continue
         if _Line(line.number, text, heading, notes).read():
             lines.add(line.number)
@@ -111,8 +124,8 @@ def _piece(source: str, stream: Stream) -> Piece | None:
 
 def _heading(text: str) -> Context | None:
     """What a line without a figure says of the lines below it: "2 GPUs:", "### FSDP", or the command that was run."""
-    is_command = _COMMAND.search(text) is not None
-    if not is_command and (len(text) > 80 or len(text.split()) > 8):
+    is_command = len(text) < 1000 and _COMMAND.search(text) is not None
+    if not is_command and len(text) > 80:
         return None
     tokens = words(text)
     others = [word for word in tokens if word.kind == "word"]
@@ -143,6 +156,8 @@ class _Line:
         self._phases: dict[str, float] = {}
         self._only_count: int | None = None
         self._found = False
+        self._is_predicted = _PREDICTED.search(text) is not None
+        self._says_training = _TRAINING.search(text) is not None
         self._workload = (
             "generation"
             if re.search(r"\bgenerat|\binference\b|\bdecod|\bserving\b|\bprefill\b", text, re.IGNORECASE)
@@ -157,6 +172,8 @@ class _Line:
         # A progress bar is read elsewhere; what stands around it is read here.
         text = _TQDM.sub(" ; ", self._text)
         tokens = words(text)
+        if len(measured(tokens)) > _MOST_FIGURES:
+            return self._found
         head, tokens = head_and_rest(tokens)
         around = context_of(head).over(self._heading)
         if any(word.kind == "colon" for word in tokens):
@@ -255,7 +272,7 @@ class _Line:
                 self._seconds(word, context, steps)
 
     def _rate(self, word: Word, context: Context) -> None:
-        if not (context.num_gpus or context.strategy or context.wire) and not _TRAINING.search(self._text):
+        if not (context.num_gpus or context.strategy or context.wire) and not self._says_training:
             return
         scope = "per_process" if word.per_gpu or context.scope == "per_process" else "global" if context.num_gpus == 1 else context.scope
         rates: dict[str, Scalar] = {str(word.dimension): word.si_value}
@@ -266,7 +283,7 @@ class _Line:
         self._add("training.rate", context, value=word.value, unit=word.unit, **rates, scope=scope or "unknown")
 
     def _seconds(self, word: Word, context: Context, steps: Word | None) -> None:
-        if _PREDICTED.search(self._text):
+        if self._is_predicted:
             self._add("training.predicted", context, seconds=word.si_value)
         elif context.phase in ("forward", "backward", "optimizer", "communication", "data", "step") and steps is None:
             context = replace(context, num_gpus=context.num_gpus or self._only_count)

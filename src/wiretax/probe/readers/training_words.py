@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Kind = Literal[
@@ -130,7 +131,7 @@ _TOKEN = re.compile(
     rf"|(?:TP|DP)-?\d{{1,3}}\b))"
     rf"|(?P<setting>\b[A-Z][A-Z0-9]{{1,12}}_[A-Z0-9_]{{1,40}}=[^\s:;,|)]{{1,40}})"
     rf"|(?P<money>[€$£]\s?(?:{_NUMBER})\s?(?:/|per)\s?(?:GPU[- ]?)?h(?:(?:ou)?rs?)?\b)"
-    rf"|(?P<number>(?<![\w.])(?:{_NUMBER})(?:[kKM](?=\s?(?:tok|im|sam|/|\s)))?)"
+    rf"|(?P<number>(?<![\w.])(?:{_NUMBER})(?:(?-i:[kKM])(?=\s?(?:tok|im|sam|/|\s)))?)"
     rf"|(?P<wire>\b(?:{_alternation(_WIRES)}))"
     rf"|(?P<scope>\b(?:{_alternation(_SCOPES)})\b)"
     rf"|(?P<strategy>\b(?:{_alternation(STRATEGIES)})\b)"
@@ -175,9 +176,14 @@ class Word:
 
 def words(line: str) -> list[Word]:
     """Cuts a line (at most 2,000 characters of it) into words."""
+    return list(_cut(line[:2000]))
+
+
+# Logs repeat their lines, and several readers ask for the words of one.
+@lru_cache(maxsize=2048)
+def _cut(line: str) -> tuple[Word, ...]:
     found: list[Word] = []
     position = 0
-    line = line[:2000]
     while match := _TOKEN.search(line, position):
         position = match.end()
         kind = str(match.lastgroup)
@@ -206,7 +212,7 @@ def words(line: str) -> list[Word]:
             found.append(Word(kind, text, match.start(), name=_canonical(table, text)))  # type: ignore[arg-type]
         else:
             found.append(Word(kind, text, match.start()))  # type: ignore[arg-type]
-    return found
+    return tuple(found)
 
 
 def _clock(text: str) -> float:
@@ -247,6 +253,7 @@ def _quantity(line: str, match: re.Match[str]) -> tuple[Word, int]:
     return Word("number", text, match.start(), value), match.end()
 
 
+@lru_cache(maxsize=4096)
 def unit_of(heading: str) -> tuple[Dimension, float, str] | None:
     """(dimension, factor to its SI unit, unit as written) of a column heading such as ``samples/s`` or ``time (ms)``."""
     special = (
