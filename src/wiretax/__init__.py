@@ -22,7 +22,7 @@ _PUBLIC = {
     "save_run": "wiretax.store.folder",
 }
 
-__all__ = ["__version__", *sorted(_PUBLIC)]
+__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604 - all of them are strings
 
 
 def __getattr__(name: str) -> Any:

@@ -50,7 +50,7 @@ def test_a_number_that_is_none_is_refused_with_its_path_in_both_directions(value
     with pytest.raises(BadDocument, match=r"\$\.measurements\.collectives\[0\]\.points\[0\]\.seconds"):
         codec.encode(run)
     text = codec.encode(make_run()).decode().replace('"command": ""', f'"command": {json.dumps(value)}')
-    with pytest.raises(BadDocument, match="NaN|Infinity"):
+    with pytest.raises(BadDocument, match=r"NaN|Infinity"):
         codec.decode_run(text.encode(), "x")
 
 
