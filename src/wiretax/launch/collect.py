@@ -13,9 +13,12 @@ import msgspec
 from wiretax.launch import worker
 from wiretax.launch.plan import LaunchPlan
 from wiretax.model.measurement import Collective, Compute, Copy, Incident, Measurements, Overlap, PeerTruth, Point
+from wiretax.model.profile import FreeStep, MemoryPoint, Profile
 from wiretax.model.training import StepTiming
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Copy, Compute, Overlap, PeerTruth, Incident, StepTiming)}
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (Copy, Compute, Overlap, PeerTruth, Incident, StepTiming, Profile, FreeStep, MemoryPoint)
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,12 +28,14 @@ class Collected:
     Attributes:
         measurements: merged; incidents reported by ranks included.
         steps: real training steps.
+        profiles: of one-GPU steps, each with the strategies and peaks of memory that were taken after it.
         facts: by name, one value per rank that stated it, in rank order.
         unreadable: descriptions of lines that could not be read.
     """
 
     measurements: Measurements = field(default_factory=Measurements)
     steps: tuple[StepTiming, ...] = ()
+    profiles: tuple[Profile, ...] = ()
     facts: dict[str, list[Any]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
@@ -62,6 +67,7 @@ def collect(folder: Path, plan: LaunchPlan) -> Collected:
         incidents=tuple(found["Incident"]),
     )
     collected.steps = tuple(found["StepTiming"])
+    collected.profiles = tuple(found["Profile"])
     return collected
 
 
@@ -95,8 +101,25 @@ def _take(
         series[key] = (header, points)
     elif name == "Fact":
         facts.setdefault(record["name"], []).append(record["value"])
+    elif name in ("FreeStep", "MemoryPoint"):
+        _add_to_profile(found["Profile"], msgspec.convert(record["value"], _KINDS[name]))
     else:
         found[name].append(msgspec.convert(record["value"], _KINDS[name]))
+
+
+def _add_to_profile(profiles: list[Profile], part: FreeStep | MemoryPoint) -> None:
+    """A strategy's step or a peak of memory belongs to the profile before it.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not profiles:
+        raise ValueError(f"a {type(part).__name__} without the bare step before it")
+    last = profiles[-1]
+    if isinstance(part, FreeStep):
+        profiles[-1] = dataclasses.replace(last, free_steps=(*last.free_steps, part))
+    else:
+        profiles[-1] = dataclasses.replace(last, memory=(*last.memory, part))
 
 
 def _last_of_each(results: list[Any], key: Callable[[Any], Any]) -> tuple[Any, ...]:

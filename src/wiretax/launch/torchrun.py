@@ -39,6 +39,8 @@ STALL_SECONDS = 20.0
 """A stage in which no rank makes a step for so long hangs, however much time it still has."""
 START_SECONDS = 60.0
 """torchrun and the import of torch may take so long on a slow disk, if the budget allows."""
+TIME_USED_UP = "the time is used up"
+"""Why a stage was left out, at the end of its line in ``not_measured``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +193,7 @@ class _Launch:
                 continue
             seconds = self._share(number)
             if seconds < stage.min_seconds:
-                self.outcome.not_measured.append(f"{stage.title}: the time is used up")
+                self.outcome.not_measured.append(f"{stage.title}: {TIME_USED_UP}")
                 continue
             began = time.monotonic()
             alive = self._run(number, stage, seconds)
