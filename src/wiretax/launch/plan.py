@@ -23,6 +23,7 @@ class Stage:
         min_seconds: below this the stage is skipped, since it could measure nothing.
         max_seconds: more than this brings nothing.
         wire: the wire it measures, for incidents.
+        patience_seconds: a step forward may take so long before it counts as a hang, where that is more than a collective needs.
         ranks: only the first so many ranks take part; all when null.
         needs: names of stages; skipped when one of them did not complete (with its reason).
     """
@@ -38,6 +39,7 @@ class Stage:
     max_seconds: float = 1e9
     wire: str | None = None
     needs: tuple[str, ...] = ()
+    patience_seconds: float = 0.0
     ranks: int | None = None
 
 

@@ -235,7 +235,8 @@ class _Launch:
             lost = [rank for rank, process in self.ranks.items() if rank not in ended and not is_running(process)]
             if lost:
                 return self._ranks_lost(number, stage, lost, ended)
-            if now > hard or (give_up is not None and now > give_up) or now - last_change > STALL_SECONDS:
+            stalled = now - last_change > max(STALL_SECONDS, stage.patience_seconds)
+            if now > hard or (give_up is not None and now > give_up) or stalled:
                 return self._end_stage(number, stage, ended, died=give_up is not None)
             self._tick(stage, number)
         if self._report_ends(number, stage, ended):
@@ -271,6 +272,7 @@ class _Launch:
         not_running = [rank for rank in waiting if states[rank] in ("Tt?D" if silent >= HANG_SECONDS else "Tt?")]
         last = max(positions.values(), key=lambda position: position.count, default=None)
         patience = max((SLOW_SECONDS.get(position.operation, HANG_SECONDS) for position in positions.values()), default=HANG_SECONDS)
+        patience = max(patience, stage.patience_seconds)
         if last is not None and not not_running and silent < patience:
             detail = f"{last.operation} was under way when the time ended"
             self._incident("out_of_time", stage, operation=last.operation, num_bytes=last.num_bytes, detail=detail)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -204,12 +204,15 @@ def profile_stage(
 
 
 def _attempt(rank: Rank, part: str, source: str, **how: Any) -> Part | None:
-    """The part, or None with an incident that says why not."""
+    """The part, or None with an incident that says why not and a fact that says whose fault it is."""
     try:
         return profile_part(part, source, rank.device, tick=rank.tick, **how)
     except WiretaxError as error:
         if rank.rank == 0:
-            rank.emit(Incident(kind="error", stage=f"profile:{part}", rank=rank.rank, gpu=rank.gpu, detail=str(error)))
+            # a strategy that a workload cannot have is a result; without the bare step there is none
+            kind: Literal["error", "skipped"] = "error" if part == BARE else "skipped"
+            rank.emit(Incident(kind=kind, stage=f"profile:{part}", rank=rank.rank, gpu=rank.gpu, detail=str(error)))
+            rank.emit_fact("refused", [part, type(error).__name__, error.what, error.why, error.do])
         return None
 
 

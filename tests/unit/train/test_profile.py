@@ -170,7 +170,7 @@ class FakeRank:
     rank, gpu, device, world_size, is_cuda = 0, None, torch.device("cpu"), 1, False
 
     def __init__(self):
-        self.records, self.incidents, self.ticks, self.results = [], [], 0, self
+        self.records, self.incidents, self.facts, self.ticks, self.results = [], [], {}, 0, self
 
     def at(self, *_arguments, **_keywords):
         pass
@@ -183,6 +183,9 @@ class FakeRank:
 
     def emit(self, result):
         self.incidents.append(result)
+
+    def emit_fact(self, name, value):
+        self.facts[name] = value
 
     def exchange(self, _topic, value):
         return [value]
@@ -198,9 +201,19 @@ def test_a_stage_keeps_its_part_and_shows_that_it_is_alive():
     assert rank.ticks > 20
 
 
-def test_a_stage_that_cannot_be_done_is_an_incident_with_the_reason():
+def test_a_strategy_that_a_workload_cannot_have_is_left_out_with_the_reason():
     rank = FakeRank()
     profile_stage(rank, part="tp", source="convnet-tiny", seconds=0.05)
     (incident,) = rank.incidents
-    assert (incident.kind, incident.stage) == ("error", "profile:tp")
+    assert (incident.kind, incident.stage) == ("skipped", "profile:tp")
     assert "tensor_parallel_plan" in incident.detail
+
+
+def test_a_bare_step_that_cannot_be_had_is_an_error_and_says_of_which_kind():
+    rank = FakeRank()
+    profile_stage(rank, part="bare", source="no-such-preset", seconds=0.05)
+    (incident,) = rank.incidents
+    assert (incident.kind, incident.stage) == ("error", "profile:bare")
+    part, kind, what, _, do = rank.facts["refused"]
+    assert (part, kind) == ("bare", "UsageError")
+    assert "no-such-preset" in what and "gpt124m" in do
