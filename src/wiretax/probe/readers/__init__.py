@@ -1,7 +1,8 @@
 """Pasted text into the model, one file a format.
 
-A reader is a pure function from a :class:`Text` to the pieces it understands; :data:`READERS` lists them. ``input.read_files``
-opens what the user named, sends NCCL log lines down their own fast road (``nccl_log``) and gives the rest to every reader here.
+A reader is a pure function from a :class:`Text` to the pieces it understands; :data:`DOCUMENT_READERS` and :data:`READERS` list
+them. ``input.read_files`` opens what the user named, sends NCCL log lines down their own fast road (``nccl_log``) and gives the rest
+to every reader here.
 A new format is one new file and one line below.
 """
 
@@ -13,6 +14,7 @@ from wiretax.probe.readers import (
     container_text,
     environment_text,
     fabric_log,
+    gpu_monitors,
     flight_recorder,
     host_text,
     ip_addresses,
@@ -47,19 +49,25 @@ from wiretax.probe.readers.piece import Piece, Problem, Text
 
 Reader = Callable[[Text], tuple[Piece, ...]]
 
-READERS: tuple[Reader, ...] = (
-    # One reader a line, import above. The order does not matter: every reader sees every text.
+DOCUMENT_READERS: tuple[Reader, ...] = (
+    # JSON, XML and reports of programs: they come first, and what they understand is not shown to those who read prose.
     flight_recorder.read,
     nccl_ras.read,
     nccl_tests.read,
     nccl_topology.read,
     nvbandwidth.read,
+    smi_query_xml.read,
+)
+
+READERS: tuple[Reader, ...] = (
+    # One reader a line, import above. The order does not matter.
     p2p_bandwidth.read,
     peer_check.read,
     torch_log.read,
     container_text.read,
     environment_text.read,
     fabric_log.read,
+    gpu_monitors.read,
     host_text.read,
     ip_addresses.read,
     kernel_log.read,
@@ -75,7 +83,6 @@ READERS: tuple[Reader, ...] = (
     smi_nvlink.read,
     smi_p2p.read,
     smi_query.read,
-    smi_query_xml.read,
     smi_table.read,
     smi_topology.read,
     training_logs.read,
@@ -83,4 +90,4 @@ READERS: tuple[Reader, ...] = (
     training_text.read,
 )
 
-__all__ = ["READERS", "Piece", "Problem", "Reader", "Text"]
+__all__ = ["DOCUMENT_READERS", "READERS", "Piece", "Problem", "Reader", "Text"]

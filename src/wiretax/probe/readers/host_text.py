@@ -11,6 +11,7 @@ Observations:
     ``kernel.module``: ``name``, ``users``: a loaded module that matters (nvidia_peermem, gdrdrv, ...).
     ``driver.license``: ``open_kernel_module``.
     ``driver.module``: ``version``, ``open_kernel_module``, ``build``. ``driver.registry``: ``option`` set for the NVIDIA module.
+    ``infiniband.device_files``: ``present``: what a look at /dev/infiniband showed.
     ``host.dev_shm``: ``bytes``, ``free_bytes``, ``used_bytes``.
 """
 
@@ -75,11 +76,13 @@ _PROC_VERSION = re.compile(
     r"NVRM version:\s{0,4}NVIDIA UNIX (Open )?.{0,40}?Kernel Module (?:for \S{1,12} )?\s{0,4}(\d{3}\.[\w.-]{1,20})(.{0,80})"
 )
 _REGISTRY = re.compile(r"(?:NVreg_RegistryDwords\s?=\s?|RegistryDwords:\s?)\"?([^\"]{3,200})\"?|\b(NVreg_\w{3,40}=\S{1,60})")
+_NO_INFINIBAND = re.compile(r"/dev/infiniband\S{0,20}:? No such file or directory")
+_UVERBS = re.compile(r"(?:^|\s)uverbs\d{1,3}(?:\s|$)")
 _VIRT = re.compile(r"\s*(?:kvm|qemu|vmware|microsoft|wsl|xen|oracle|amazon|none|docker|podman|lxc)\s*$")
 _RELEVANT = (
     _SHM, "Linux ", "CPU", "Vendor ID", "Model name", "Hypervisor", "NUMA", "Flags", "Mem:", "BOOT_IMAGE", "ommand line", "GRUB_",
     "CONFIG_", "nvidia", "nv_peer_mem", "gdrdrv", "amdgpu", "mlx5", "nouveau", "version:", "license:", "NVRM", "NVreg", "root=", "Dwords",
-    "detect-virt", "ib_uverbs",
+    "detect-virt", "ib_uverbs", "/dev/infiniband", "uverbs",
 )  # fmt: skip
 
 
@@ -231,4 +234,12 @@ def _driver(line: Line, notes: Notes, facts: Facts) -> bool:
     return registry is not None
 
 
-_RULES: tuple[Callable[[Line, Notes, Facts], bool], ...] = (_storage, _processor, _command_line, _driver)
+def _infiniband(line: Line, notes: Notes, _facts: Facts) -> bool:
+    absent = _NO_INFINIBAND.search(line.text) is not None
+    present = not absent and len(line.text) < 400 and _UVERBS.search(line.text) is not None
+    if absent or present:
+        notes.add(line.number, "infiniband.device_files", present=present)
+    return absent or present
+
+
+_RULES: tuple[Callable[[Line, Notes, Facts], bool], ...] = (_storage, _processor, _command_line, _driver, _infiniband)

@@ -204,8 +204,7 @@ def _name_by_prose(machine: Machine, observations: Sequence[Observation]) -> Mac
         for entry in observations
         if entry.kind == "gpu.mention" and entry.values.get("count") == len(machine.gpus) and entry.values.get("name")
     }
-    others = {entry.values.get("count") for entry in observations if entry.kind == "gpu.mention"} - {len(machine.gpus)}
-    if len(mentions) != 1 or others:
+    if len(mentions) != 1:
         return machine
     name = mentions.pop()
     gpus = tuple(

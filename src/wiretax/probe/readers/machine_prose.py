@@ -4,7 +4,8 @@ Observations:
     ``outcome``: ``subject`` (``driver``, ``kernel``, ``nccl``, ``torch``, ``cuda`` or a variable's name), ``value``, ``outcome`` (``hang``,
     ``fail``, ``slow``, ``ok``): "driver 560 -> hang".
     ``symptom``: ``what`` (``hang``, ``crash``, ``wrong_data``, ``slow``), ``with_p2p`` (the sentence names P2P), ``clause``.
-    ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``cloud.mention``: ``provider``.
+    ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``gpu.mix``: ``first``, ``second``: two
+    cards in one machine ("5090 + 3090 Ti"). ``cloud.mention``: ``provider``.
     ``iommu.mention``: ``state`` (``translated``, ``passthrough``, ``off``, ``on``).
 """
 
@@ -50,13 +51,14 @@ _MODELS = (
     r"B\d{3}|GB\d{3}|GH\d{3}|L\d{1,2}S?|V100S?|P100|P40|T4|K80|MI\d{2,3}[AX]?|[345]0[5-9]0(?: Ti)?D?"
 )
 _COUNTED = re.compile(rf"(?<![\w.])(\d{{1,2}})\s?[x\u00d7*]\s?({_MAKES}(?:{_MODELS}))(?:s\b|\b)", re.IGNORECASE)
+_MIXED = re.compile(rf"(?<![\w.])({_MAKES}(?:{_MODELS})) ?(?:\+|&) ?(?:\d ?[x\u00d7] ?)?({_MAKES}(?:{_MODELS}))\b", re.IGNORECASE)
 _CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock|jarvislabs|AWS|GCP|Azure|EC2|SageMaker|Colab|Kaggle")
 _IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
 _HINTS = (
     "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
     "mismatch", "vast", "runpod", "aws", "gcp", "azure", "lambda",
 )  # fmt: skip
-_COUNT_HINT = re.compile(r"\d\s?[x\u00d7*]\s?\w", re.IGNORECASE)
+_COUNT_HINT = re.compile(r"\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
 _TABLE_OR_LOG = re.compile(r"\s*(?:[+]-|\|.*NVIDIA-SMI|\|--|\[\s*\d+\.\d+\]|\[\w*rank)|NCCL (?:INFO|WARN)|WorkNCCL", re.IGNORECASE)
 
 
@@ -132,6 +134,10 @@ def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
     for count, name in _COUNTED.findall(text):
         notes.add(line.number, "gpu.mention", count=int(count), name=" ".join(name.split()))
         yield "seen", ""
+    for first, second in _MIXED.findall(text):
+        if " ".join(first.lower().split()) != " ".join(second.lower().split()):
+            notes.add(line.number, "gpu.mix", first=first, second=second)
+            yield "seen", ""
     cloud = _CLOUD.search(text)
     if cloud:
         notes.add(line.number, "cloud.mention", provider=cloud.group())

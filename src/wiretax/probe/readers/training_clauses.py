@@ -58,7 +58,9 @@ def context_of(tokens: list[Word]) -> Context:
     phases = [word.name for word in tokens if word.kind == "phase"]
     wires = [word.name for word in tokens if word.kind == "wire"]
     settings = [word.text for word in tokens if word.kind == "setting"]
-    wire = next((name for name in wires if name != "nccl"), wires[0] if wires else settings[0] if settings else None)
+    named = {name for name in wires if name != "nccl"}
+    # "from PCIe to NVLink" is about neither.
+    wire = None if len(named) > 1 else next(iter(named), wires[0] if wires else settings[0] if settings else None)
     scope = first("scope")
     for position, word in enumerate(tokens):
         after = tokens[position + 1 : position + 2]

@@ -61,6 +61,8 @@ _FIGURE = re.compile(
 )
 _WORDS = ("saw-tooth", "sawtooth", "util", "idle", "workers", "ssd", "hdd", "dataloader", "data loader", "pin_memory")
 _PREDICTED = re.compile(r"\bT\s?[=≈~]|\bpredict|\btheoretical|\bexpected\b|\bideal\b|\bestimate|\bformula\b", re.IGNORECASE)
+_LIMIT = re.compile(r"\b(?:theoretical\w{0,3}|peak|limit|spec\w{0,9}|up to|should|expected?)\b", re.IGNORECASE)
+"""Words in front of a bandwidth that make it a limit and no measurement."""
 COLLECTIVE = re.compile(
     r"\b(all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|broadcast|send[-_/ ]?recv)\b", re.IGNORECASE
 )
@@ -308,6 +310,8 @@ class _Line:
                 bandwidth_bytes_per_second=word.si_value,
                 both_ways=both,
             )
+            return
+        if _LIMIT.search(self._text[max(0, word.start - 40) : word.start]):
             return
         operation, measure = COLLECTIVE.search(self._text), _MEASURE.search(self._text)
         if operation or measure:

@@ -20,6 +20,8 @@ Dimension = Literal[
 ]  # fmt: skip
 
 _NUMBER = r"\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,9})?|\d{1,15}(?:\.\d{1,9})?|\.\d{1,9}"
+MOST_GPUS = 1024
+"""A larger number in front of "GPUs" is a card's ("RTX 5090 GPUs")."""
 _PER_GPU = r"(?:\s?(?:/|per)\s?(?:GPU|gpu|device|card|process|rank|worker)\b)"
 _STEP = r"(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?|updates?)"
 _SECOND = r"(?:s(?:ec(?:ond)?s?)?)"
@@ -197,6 +199,9 @@ def _cut(line: str) -> tuple[Word, ...]:
         elif kind == "count":
             digits = re.search(r"\d{1,4}", text)
             count = int(digits.group()) if digits else WORD_NUMBERS[re.split(r"[-\s]", text.lower())[0]]
+            if count > MOST_GPUS:
+                found.append(Word("number", text, match.start(), float(count)))
+                continue
             strategy = re.match(r"(TP|DP|DDP|FSDP)(?=[\s=\d-])", text, re.IGNORECASE)
             if strategy:
                 found.append(Word("strategy", text, match.start(), name=_canonical(STRATEGIES, strategy.group())))

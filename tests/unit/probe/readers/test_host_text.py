@@ -117,3 +117,11 @@ def test_whether_the_host_is_virtual(content: str, machine: str | None) -> None:
 @pytest.mark.parametrize("content", ["", "shared memory is small", "version: 2", "Flags", "the CPU is slow"])
 def test_other_text_says_nothing_of_the_host(content: str) -> None:
     assert read(text(content)) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "present"),
+    [("ls: cannot access '/dev/infiniband': No such file or directory", False), ("issm0  rdma_cm  umad0  uverbs0  uverbs1", True)],
+)
+def test_whether_infiniband_is_passed_to_the_container(line: str, present: bool) -> None:
+    assert values(read(text(line))[0], "infiniband.device_files") == [{"present": present}]

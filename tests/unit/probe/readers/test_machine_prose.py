@@ -103,3 +103,16 @@ def test_a_rented_box_names_its_cloud() -> None:
 )
 def test_numbers_that_are_no_versions(content: str) -> None:
     assert [entry for piece in read(text(content)) for entry in values(piece, "version.mention")] == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("5090 + 3090 Ti, tensor parallel", [{"first": "5090", "second": "3090 Ti"}]),
+        ("RTX 4080 SUPER + RTX 3060 in one box", [{"first": "RTX 4080 SUPER", "second": "RTX 3060"}]),
+        ("RTX 3090 + RTX 3090", []),
+        ("1 + 2", []),
+    ],
+)
+def test_cards_that_are_mixed(sentence: str, expected: list[dict[str, str]]) -> None:
+    assert [entry for piece in read(text(sentence)) for entry in values(piece, "gpu.mix")] == expected

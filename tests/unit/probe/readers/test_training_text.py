@@ -249,3 +249,12 @@ def test_ratios(sentence: str, expected: tuple[Any, ...]) -> None:
 )
 def test_other_lines_are_no_timings(line: str) -> None:
     assert read(text(line)) == ()
+
+
+def test_a_limit_is_no_measurement_and_a_card_is_no_count() -> None:
+    sentence = "On two consumer RTX 5090 GPUs the all-reduce busbw was 22 GB/s, far below the theoretical 50 GB/s"
+    assert facts(sentence, "bandwidth.collective", "bandwidth_bytes_per_second", "num_gpus") == [(22e9, None)]
+
+
+def test_a_clause_about_two_wires_is_about_neither() -> None:
+    assert facts("from PCIe to NVLink all_reduce is 22 GB/s", "bandwidth.collective", "wire") == [(None,)]
