@@ -13,12 +13,57 @@ CORPUS = Path(__file__).parent / "corpus"
 MAX_SIZE = 400_000
 
 TOKENS = (
-    b"\x00", b"\x1b[4m", b"\x1b]0;title\x07", b"\x1b[", b"\r", b"\r\n", b"\t\t", b" " * 40, b"\xff\xfe", b"\xef\xbb\xbf", b"\xa0", "\u200b".encode(),
-    "\u202e".encode(), b"&gt;", b"<script>", b"[bold red]", b"9" * 40, b"-1", b"1e999", b"nan", b"N/A", b"0x" + b"f" * 20, b"{", b"[" * 300, b"(" * 300,
-    b'{"a":' * 200, b"<!DOCTYPE x [<!ENTITY a 'b'>]>", b"<system version=\"1\">", b"NCCL INFO ", b"NCCL WARN ", b"host:1:2 [0] NCCL INFO ", b" via ",
-    b" -> ", b"GPU0", b"NV18", b"SYS", b"/dev/shm/nccl-x", b"it/s]", b"s/it", b"(head, rank=0, pid=1) ", b"[1,2]<stdout>:", b"> > > ", b"| ", b"D\\D",
-    b"#  Rank  0 Group  0 Pid 1 on h device  0 [0000:01:00] X", b"Xid (PCI:0000:01:00): 79", b"2024-01-01T00:00:00Z ", b"a" * 5000, b"%s%n", b"../../etc",
-)  # fmt: skip
+    b"\x00",
+    b"\x1b[4m",
+    b"\x1b]0;title\x07",
+    b"\x1b[",
+    b"\r",
+    b"\r\n",
+    b"\t\t",
+    b" " * 40,
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\xa0",
+    "\u200b".encode(),
+    "\u202e".encode(),
+    b"&gt;",
+    b"<script>",
+    b"[bold red]",
+    b"9" * 40,
+    b"-1",
+    b"1e999",
+    b"nan",
+    b"N/A",
+    b"0x" + b"f" * 20,
+    b"{",
+    b"[" * 300,
+    b"(" * 300,
+    b'{"a":' * 200,
+    b"<!DOCTYPE x [<!ENTITY a 'b'>]>",
+    b'<system version="1">',
+    b"NCCL INFO ",
+    b"NCCL WARN ",
+    b"host:1:2 [0] NCCL INFO ",
+    b" via ",
+    b" -> ",
+    b"GPU0",
+    b"NV18",
+    b"SYS",
+    b"/dev/shm/nccl-x",
+    b"it/s]",
+    b"s/it",
+    b"(head, rank=0, pid=1) ",
+    b"[1,2]<stdout>:",
+    b"> > > ",
+    b"| ",
+    b"D\\D",
+    b"#  Rank  0 Group  0 Pid 1 on h device  0 [0000:01:00] X",
+    b"Xid (PCI:0000:01:00): 79",
+    b"2024-01-01T00:00:00Z ",
+    b"a" * 5000,
+    b"%s%n",
+    b"../../etc",
+)
 
 
 def seeds() -> list[bytes]:
@@ -103,7 +148,9 @@ def _wrap(rng: random.Random, data: bytes, corpus: Sequence[bytes]) -> bytes:
 
 
 def _numbers(rng: random.Random, data: bytes, corpus: Sequence[bytes]) -> bytes:
-    return re.sub(rb"\d+", lambda match: str(rng.choice((0, 1, 7, 10**6, 10**30, -5))).encode() if rng.random() < 0.1 else match.group(), data)
+    return re.sub(
+        rb"\d+", lambda match: str(rng.choice((0, 1, 7, 10**6, 10**30, -5))).encode() if rng.random() < 0.1 else match.group(), data
+    )
 
 
 def _splice(rng: random.Random, data: bytes, corpus: Sequence[bytes]) -> bytes:
@@ -134,4 +181,19 @@ def _markdown(rng: random.Random, data: bytes, corpus: Sequence[bytes]) -> bytes
 
 
 _Damage = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
-_DAMAGES: tuple[_Damage, ...] = (_flip, _flip, _cut, _repeat, _insert, _insert, _lines, _lines, _blanks, _wrap, _numbers, _splice, _encode, _markdown)
+_DAMAGES: tuple[_Damage, ...] = (
+    _flip,
+    _flip,
+    _cut,
+    _repeat,
+    _insert,
+    _insert,
+    _lines,
+    _lines,
+    _blanks,
+    _wrap,
+    _numbers,
+    _splice,
+    _encode,
+    _markdown,
+)

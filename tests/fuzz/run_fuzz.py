@@ -20,7 +20,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fuzz.mutations import CORPUS, mutate, seeds
-
 from wiretax.probe.readers.input import read_bytes
 
 MAX_SECONDS_A_MEGABYTE = 1.0
@@ -44,7 +43,7 @@ def main() -> int:
     for index in range(arguments.count):
         data = mutate(rng, corpus)
         total_bytes += len(data)
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             pieces, problems = read_bytes("fuzz", data)
         except Exception:
@@ -53,7 +52,7 @@ def main() -> int:
             traceback.print_exc(limit=-4)
             _keep(data, arguments.keep)
             continue
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         formats.update(piece.format for piece in pieces)
         if not pieces and not problems and data.strip(b"\x00 \t\r\n"):
             formats["nothing at all"] += 1
@@ -68,7 +67,10 @@ def main() -> int:
     took = time.perf_counter() - begun
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"{arguments.count} inputs, {total_bytes / 1e6:.0f} MB, seed {arguments.seed}: {failures} failures in {took:.0f} s")
-    print(f"worst time {worst[0] * 1e3:.0f} ms for {len(worst[1])} bytes; peak memory {memory / 1024:.0f} MB, after a fifth {memory_early / 1024:.0f} MB")
+    print(
+        f"worst time {worst[0] * 1e3:.0f} ms for {len(worst[1])} bytes; peak memory {memory / 1024:.0f} MB, "
+        f"after a fifth {memory_early / 1024:.0f} MB"
+    )
     print("understood as: " + ", ".join(f"{name} {count}" for name, count in formats.most_common()))
     return 1 if failures else 0
 

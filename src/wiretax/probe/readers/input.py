@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from wiretax.errors import BadInput
-from wiretax.probe.readers import READERS
+from wiretax.probe.readers import DOCUMENT_READERS, READERS
 from wiretax.probe.readers.nccl_log import pieces as nccl_pieces
 from wiretax.probe.readers.nccl_scan import Scanner
 from wiretax.probe.readers.piece import Piece, Problem, Text
@@ -77,8 +77,11 @@ def _read(name: str, content: Iterator[bytes], problems: list[Problem]) -> list[
         what = f"{name} is empty." if not lines.size else f"{name} holds nothing but blank lines."
         problems.append(Problem(source=name, kind="unreadable", text=what, do="Save the output again, or pipe it and use '-'."))
         return []
-    for read in READERS:
+    for read in DOCUMENT_READERS:
         found += read(text)
+    prose = _without(text, {number for piece in found for number in piece.understood})
+    for read in READERS:
+        found += read(prose)
     problems += _damaged(found)
     problems += _unread(text, found)
     if not found and not problems:
@@ -114,6 +117,7 @@ class _Lines:
         if self._document is None and chunk.strip():
             self._document = chunk.lstrip()[:2] in (b'{"', b"{\n", b"{ ", b"{\r", b"[{", b"[\n", b"<?", b"<s", b"<n", b"<!")
             self._scanner.max_text_line = _MAX_LINE if self._document else _MAX_TABLE_LINE
+            self._scanner.is_document = self._document
         cut = chunk.rfind(b"\n")
         if cut < 0:
             self._hold(chunk)
@@ -149,17 +153,18 @@ class _Lines:
 
     def _feed_states(self, states: bytes) -> None:
         """Feeds the states of a progress bar, which all belong to one line."""
-        parts = _plain(states, self._document).split(b"\r")
+        parts = _plain(states, self._document, False).split(b"\r")
         self._scanner.feed(parts, [self._number] * len(parts))
 
     def _feed(self, whole: bytes) -> None:
-        whole = _plain(whole, self._document)
+        # Nobody pastes gigabytes into a chat: links are looked for in the first megabytes only.
+        whole = _plain(whole, self._document, self.size < 8 * 2**20)
         if b"\r" in whole:
             whole = whole.replace(b"\r\n", b"\n")
         lines = whole.split(b"\n")
         first = self._number
         self._number += len(lines)
-        if self._skipping or len(max(lines, key=len)) > _MAX_LINE:
+        if self._skipping or (len(whole) > _MAX_LINE and len(max(lines, key=len)) > _MAX_LINE):
             lines = list(self._without_too_long(lines, first))
             whole = b"\n".join(lines)
         if b"\r" not in whole:
@@ -187,13 +192,13 @@ class _Lines:
         )
 
 
-def _plain(whole: bytes, document: bool | None) -> bytes:
+def _plain(whole: bytes, document: bool | None, pasted: bool) -> bytes:
     """Takes terminal escapes out, and what web pages and chat programs make of text: entities, links around ``init.cc``."""
     if b"\x1b" in whole:
         whole = _ANSI.sub(b"", whole)
-    if b"&gt;" in whole and not document:
+    if b"&" in whole and b"&gt;" in whole and not document:
         whole = whole.replace(b"&gt;", b">").replace(b"&lt;", b"<").replace(b"&amp;", b"&")
-    if b"](http" in whole or b"<http" in whole:
+    if pasted and b"http" in whole:
         whole = _LINK.sub(lambda match: match[1] or match[2], whole)
     return whole
 
@@ -205,6 +210,14 @@ def _clean(raw: bytes) -> str:
     except UnicodeDecodeError:
         text = raw.decode("latin-1")
     return text if text.isascii() and text.isprintable() else _INVISIBLE.sub("", text.replace("\xa0", " "))
+
+
+def _without(text: Text, taken: set[int]) -> Text:
+    """The text without the lines that documents are made of."""
+    kept = [(line, number) for line, number in zip(text.lines, text.numbers, strict=True) if number not in taken]
+    if len(kept) == len(text.lines):
+        return text
+    return Text(source=text.source, lines=tuple(line for line, _ in kept), numbers=tuple(number for _, number in kept))
 
 
 def _damaged(found: Sequence[Piece]) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from typing import Any
 from wiretax.probe.readers.piece import Text
 
 _MAX_DOCUMENTS = 200
-_MAX_SIZE = 32 * 2**20
+_MAX_SIZE = 16 * 2**20
 _MAX_FAILURES = 50
 
 

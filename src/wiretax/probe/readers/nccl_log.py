@@ -96,7 +96,9 @@ def _clean(raw: bytes) -> str:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         text = raw.decode("latin-1")
-    return _COLLECTOR.sub("", _DIRTY.sub("", text.replace("\xa0", " ")))
+    if not (text.isascii() and text.isprintable()):
+        text = _DIRTY.sub("", text.replace("\xa0", " "))
+    return _COLLECTOR.sub("", text) if "repeated" in text or '","stream' in text else text
 
 
 def _whole(value: Scalar) -> int | None:
@@ -151,7 +153,15 @@ def pieces(source: str, scanner: Scanner) -> tuple[Piece, ...]:
         ),
         _summary(source, scanner, raw, links, len(hosts)),
     ]
-    machines = [_machine(host, raw, links, numbering) for host in list(hosts)[:_MAX_MACHINES]] or [_machine(None, raw, links, numbering)]
+    said: dict[str | None, list[_Raw]] = {}
+    for fact in raw:
+        said.setdefault(fact[3], []).append(fact)
+    joined: dict[str | None, list[Connection]] = {}
+    for _, host, link in links:
+        joined.setdefault(host, []).append(link)
+    anyone = said.get(None, [])
+    named: list[str | None] = [*list(hosts)[:_MAX_MACHINES]] or [None]
+    machines = [_machine(host, [*anyone, *(said.get(host, []) if host else [])], joined.get(host, []), numbering) for host in named]
     understood = frozenset(entry.line for entry in (*scanner.facts.values(), *scanner.connections.values()))
     first = Piece(
         source=source,
@@ -354,15 +364,15 @@ def _summary(source: str, scanner: Scanner, raw: list[_Raw], links: list[_Link],
     return Observation(source=source, line=scanner.first_line, kind="nccl.log", values=values)
 
 
-def _machine(host: str | None, raw: Sequence[_Raw], links: Sequence[_Link], numbering: str) -> Machine:
-    """What the log says of one host; facts without a host name belong to every host."""
-    mine = [(kind, values) for kind, values, _, at in raw if at is None or host is None or at == host]
+def _machine(host: str | None, raw: Sequence[_Raw], links: Sequence[Connection], numbering: str) -> Machine:
+    """One host, from the facts that name it and those that name none (which hold for every host)."""
+    mine = [(kind, values) for kind, values, *_ in raw]
     versions = [str(values["version"]) for kind, values in mine if kind == "nccl.version"]
     drivers = [str(values["cuda"]) for kind, values in mine if kind == "nccl.driver"]
     paths = [str(values["library_path"]) for kind, values in mine if kind == "nccl.rocm" and "library_path" in values]
     names = [str(values["hostname"]) for kind, values in mine if kind == "nccl.rocm" and "hostname" in values]
     library = NcclLibrary(path=paths[0] if paths else "path not stated in the log", version=versions[0]) if versions else None
-    gpus, note = _gpus(mine, [link for _, at, link in links if at == host], numbering)
+    gpus, note = _gpus(mine, links, numbering)
     found = pasted.machine(
         "an NCCL log",
         hostname=host or next(iter(names), None),

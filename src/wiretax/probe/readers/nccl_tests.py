@@ -46,7 +46,7 @@ _RANK = re.compile(
     r" (?P<name>\S.{0,100})"
 )
 _ROW = re.compile(r"\s{0,40}\d{1,16}\s{1,20}\d{1,16}\s{1,20}[a-z]\w{1,12}\s.{10,300}$")
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s{0,20}: (?P<value>[\d.]{1,20}(?:e[+-]?\d{1,3})?)")
+_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s{0,20}: (?P<value>\d{1,12}(?:\.\d{1,12})?(?:e[+-]?\d{1,2})?)(?![\d.])")
 _BOUNDS = re.compile(r"#\s*Out of bounds values\s{0,20}: (?P<count>\d{1,12})")
 _FAILURE = re.compile(
     r"(?:(?P<host>\S{1,255}): )?Test (?P<library>NCCL|CUDA) failure (?P<file>\S{1,200}:\d{1,6})\s{1,4}'(?P<error>[^'\n]{1,200})'?"

@@ -73,14 +73,17 @@ class _Found:
 def read(text: Text) -> tuple[Piece, ...]:
     """Reads the text output and the JSON report."""
     found: list[Piece] = []
+    reports = [
+        (document, report)
+        for document in json_text.documents(text)
+        if isinstance(report := json_text.field(document.value, "nvbandwidth"), dict)
+    ]
+    in_reports: frozenset[int] = frozenset().union(*(document.numbers(text) for document, _ in reports))
     for stream in streams(text):
-        lines = tuple(Line(line.number, line.text[:_MAX_LINE]) for line in stream.lines)
+        lines = tuple(Line(line.number, line.text[:_MAX_LINE]) for line in stream.lines if line.number not in in_reports)
         if any("memcpy" in line.text or "nvbandwidth" in line.text for line in lines):
             found += _read(text.source, lines)
-    for document in json_text.documents(text):
-        report = json_text.field(document.value, "nvbandwidth")
-        if isinstance(report, dict):
-            found.append(_from_json(text, document, report))
+    found += [_from_json(text, document, report) for document, report in reports]
     return tuple(found)
 
 

@@ -46,10 +46,9 @@ _COPY = re.compile(
     r"\s{0,2}(?:-+>|→|to)\s{0,2}(?P<host>host\s{0,2}(?:-+>|→)\s{0,2})?(?:GPU|cuda)?[ :]?(?P<target>\d{1,3})(?P<rest>.{0,200})"
 )
 _MISMATCH = re.compile(
-    (
-        r"(?:mismatch\w{0,8}|wrong|differ\w{0,8}|bad|corrupt\w{0,6})(?: \w{1,12})?\s{0,2}[:=]?\s{0,4}"
-        r"(?P<count>non-?zero|yes|True|none|no|False|\d{1,15})?"
-    ),
+    r"(?P<before>\d{1,15}) (?:mismatch|wrong|differ|bad|corrupt)\w{0,8}"
+    r"|(?:mismatch\w{0,8}|wrong|differ\w{0,8}|bad|corrupt\w{0,6})(?: \w{1,12})?\s{0,2}[:=]?\s{0,4}"
+    r"(?P<count>non-?zero|yes|True|none|no|False|\d{1,15})?",
     re.IGNORECASE,
 )
 _SAME = re.compile(r"\b(?:match(?:es)?|identical|correct|verified|data ok|exact)\b", re.IGNORECASE)
@@ -114,8 +113,9 @@ def _answer(word: str) -> bool | None:
 def _copy(number: int, match: re.Match[str], words: str, notes: Notes) -> list[PeerTruth] | None:
     """One copy with a comparison; None where the line compares nothing (a bandwidth, for one)."""
     compared = _MISMATCH.search(match["rest"])
-    if compared and compared["count"]:
-        wrong = compared["count"].lower() not in ("0", "no", "none", "false")
+    count = (compared["before"] or compared["count"]) if compared else None
+    if count:
+        wrong = count.lower() not in ("0", "no", "none", "false")
     elif compared:
         wrong = not re.search(r"\bno (?:mismatch|difference|corruption)", match["rest"], re.IGNORECASE)
     elif _SAME.search(match["rest"]):
@@ -125,8 +125,8 @@ def _copy(number: int, match: re.Match[str], words: str, notes: Notes) -> list[P
     source, target = int(match["source"]), int(match["target"])
     staged = bool(match["host"]) or "staged" in match["how"].lower()
     values: dict[str, Scalar] = {"source_gpu": source, "target_gpu": target, "staged": staged, "wrong": wrong}
-    if compared and compared["count"] and compared["count"].isdigit():
-        values["mismatches"] = int(compared["count"])
+    if count and count.isdigit():
+        values["mismatches"] = int(count)
     notes.add(number, "peer.copy", **values, text=words.strip()[:200])
     if staged:
         return []

@@ -94,7 +94,7 @@ _WHO = (
 RULES: tuple[Rule, ...] = (
     _rule(
         "torch.watchdog_timeout",
-        r"(?:" + _WHO + r".{0,20})?Watchdog caught collective operation timeout: Work\w{1,10}\(SeqNum=(?P<sequence>\d{1,18}), "
+        r"(?:" + _WHO + r".{0,20})?Watchdog caught collective operation timeout: Work\w{1,10}\((?:SeqNum=(?P<sequence>\d{1,18}), )?"
         r"OpType=(?P<operation>\w{1,60})(?:, NumelIn=(?P<num_elements_in>\d{1,18}))?(?:, NumelOut=(?P<num_elements_out>\d{1,18}))?"
         r"(?:, [^)]{0,120}?)?(?:Timeout\(ms\)=(?P<timeout_seconds>\d{1,15}))?\)(?: ran for (?P<ran_seconds>\d{1,15}) milliseconds)?",
     ),
@@ -229,8 +229,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "framework.old_kernel",
-        r"Detected kernel version (?P<found>[\d.]{3,20}), which is below the recommended minimum of "
-        r"(?P<needed>[\d.]{3,20}?)[;. ]",
+        r"Detected kernel version (?P<found>\d{1,3}(?:\.\d{1,6}){1,3})\S{0,40}, which is below the recommended minimum of "
+        r"(?P<needed>\d{1,3}(?:\.\d{1,6}){1,3})",
     ),
     _rule("framework.nccl", r"vLLM is using nccl==(?P<version>\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)", framework="vllm"),
 )  # fmt: skip

@@ -288,7 +288,8 @@ def test_the_log_of_ten_thousand_hosts_is_capped_and_says_what_was_left_out() ->
     pieces = read(text)
 
     more = {entry["of"]: entry["count"] for entry in observed(pieces, "nccl.more")}
-    assert more == {"nccl.environment": 8000, "nccl.bootstrap": 8000}
+    assert more == {"nccl.environment": 6000, "nccl.bootstrap": 6000}
+    assert observed(pieces, "nccl.log")[0]["left_out"] == 4000
     assert len(pieces) <= 256
 
 

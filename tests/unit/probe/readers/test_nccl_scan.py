@@ -116,13 +116,15 @@ def test_text_keeps_its_line_numbers() -> None:
     assert list(zip(scanner.text_numbers, scanner.text_lines, strict=True)) == [(1, b"one"), (3, b"three"), (4, b""), (5, b"five")]
 
 
-def test_links_of_the_graph_block_hang_on_the_gpu_above_them_even_when_ranks_interleave() -> None:
-    lines = [
-        b"h:1:1 [0] NCCL INFO + PCI[24.0] - GPU/1000 (0)",
-        b"h:2:2 [1] NCCL INFO + PCI[24.0] - GPU/2000 (1)",
-        b"h:1:1 [0] NCCL INFO               + NVL[40.0] - GPU/2000",
-        b"h:2:2 [1] NCCL INFO               + NVL[40.0] - GPU/1000",
+@pytest.mark.parametrize("prefix", ["", "10:0{0} ", "[1,{0}]<stdout>:"])
+def test_links_of_the_graph_block_hang_on_the_gpu_above_them_even_when_ranks_interleave(prefix: str) -> None:
+    messages = [
+        "h:1:1 [0] NCCL INFO + PCI[24.0] - GPU/1000 (0)",
+        "h:2:2 [1] NCCL INFO + PCI[24.0] - GPU/2000 (1)",
+        "h:1:1 [0] NCCL INFO               + NVL[40.0] - GPU/2000",
+        "h:2:2 [1] NCCL INFO               + NVL[40.0] - GPU/1000",
     ]
+    lines = [(prefix.format(number % 2) + message).encode() for number, message in enumerate(messages)]
 
     assert [(entry.source, entry.line) for entry in scan(lines).facts.values() if entry.source] == [(b"GPU/1000", 3), (b"GPU/2000", 4)]
 
