@@ -14,7 +14,7 @@ from wiretax.errors import MissingDependency
 from wiretax.model.comparison import Comparison
 from wiretax.model.run import Run
 from wiretax.show import svg
-from wiretax.show.charts import PAGE, Chart, charts_of
+from wiretax.show.charts import PAGE, charts_of
 from wiretax.show.charts.colours import SPEED_COLOURS, SPEED_WORDS, WIRE_COLOURS
 from wiretax.show.packed import packed
 from wiretax.show.page import Page, page_of
@@ -85,7 +85,7 @@ def _render(environment: Any, page: Page, items: Sequence[Labelled], comparison:
             charts={chart.name: chart for chart in charts},
             stills=stills,
             comparison=comparison,
-            specs=Markup(packed(live)) if script else "",  # noqa: S704 - holds no character that markup knows
+            specs=packed(live) if script else "",
             script=Markup(script),  # noqa: S704 - our own file
             bundle=_bundle()[0] if script else "",
             policy=_policy(script),
@@ -93,14 +93,8 @@ def _render(environment: Any, page: Page, items: Sequence[Labelled], comparison:
             wire_colours=WIRE_COLOURS,
             speed_colours=SPEED_COLOURS,
             speed_words=SPEED_WORDS,
-            order=_order(charts),
         )
     )
-
-
-def _order(charts: Sequence[Chart]) -> list[str]:
-    """Names of the charts that stand on their own; pairs, compute, ... go where the template puts them."""
-    return [chart.name for chart in charts]
 
 
 @cache

@@ -154,9 +154,10 @@ def _boxes(run: Run, machine: Machine, rates: Sequence[PairRate]) -> Picture:
     if nvswitch:
         left, right = min(centres.values()) - side / 2, max(centres.values()) + side / 2
         boxes.append(Box(left, 8, right - left, 30, "switch", "NVSwitch"))
+    nodes = [group[0].numa_node for group in groups]
+    repeated = None in nodes or len(set(nodes)) < len(nodes)
     for number, (left, right) in enumerate(socket_spans):
-        node = groups[number][0].numa_node
-        name = "CPU and host memory" if len(groups) == 1 else f"CPU socket {number if node is None else node}"
+        name = "CPU and host memory" if len(groups) == 1 else f"CPU socket {number if repeated else nodes[number]}"
         boxes.append(Box(left, socket_y, right - left, 40, "socket", name))
         if number:
             y = socket_y + 20

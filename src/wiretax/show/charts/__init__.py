@@ -62,18 +62,22 @@ def charts_of(items: Sequence[Labelled], palette: Palette = PAGE) -> list[Chart]
     from wiretax.errors import MissingDependency
 
     try:
+        from altair.utils.schemapi import debug_mode
+
         from wiretax.show.charts import compute, pairs, planner, training, wires
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("altair"):
             raise
         raise MissingDependency("Charts need Altair, which is not installed.", do="pip install 'wiretax[report]'") from None
-    found = (
-        pairs.matrix(items, palette),
-        wires.busbw(items, palette),
-        wires.latency(items, palette),
-        compute.bars(items, palette),
-        training.scaling(items, palette),
-        training.phases_chart(items, palette),
-        planner.planner(items, palette),
-    )
+    # Altair would check every piece against the grammar's schema, a second a page; our tests draw each chart instead.
+    with debug_mode(False):
+        found = (
+            pairs.matrix(items, palette),
+            wires.busbw(items, palette),
+            wires.latency(items, palette),
+            compute.bars(items, palette),
+            training.scaling(items, palette),
+            training.phases_chart(items, palette),
+            planner.planner(items, palette),
+        )
     return [chart for chart in found if chart is not None]

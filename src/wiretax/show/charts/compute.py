@@ -43,7 +43,7 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         for r in drawn
     ]
     base = alt.Chart(rows(values)).encode(
-        y=alt.Y("gpu:N").scale(domain=order, paddingInner=0.35).axis(title=None, domain=False, ticks=False, grid=False),
+        y=alt.Y("gpu:N").scale(domain=order, paddingInner=0.35).axis(title=None, domain=False, ticks=False, grid=False, labelPadding=8),
         **({"yOffset": alt.YOffset("run:N").scale(domain=[i.label for i in items])} if several else {}),
     )
     if several:

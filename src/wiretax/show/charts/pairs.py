@@ -57,7 +57,7 @@ def _spec(items: Sequence[Labelled], rates: Sequence[PairRate], indices: Sequenc
             common = {"from": f"GPU{r.source}", "to": f"GPU{r.target}", "path": r.path or "?", "p2p": r.p2p or "?"}
             panels.setdefault("Should reach", []).append({**common, **_figure(r.expected), "route": r.route})
     columns = min(len(panels), 2)
-    side = min(WIDTH / columns - 110, 74 * len(indices), 380)
+    side = min(WIDTH / columns - 110, max(96 * len(indices), 220) if len(indices) < 4 else 84 * len(indices), 400)
     names = [f"GPU{k}" for k in indices]
     drawn = [_panel(title, values, names, side, palette) for title, values in panels.items()]
     return dressed(alt.concat(*drawn, columns=columns, spacing=46).resolve_scale(color="shared"), palette)
@@ -94,7 +94,9 @@ def _says(rates: Sequence[PairRate]) -> str:
     text = f"The slowest pair, GPU{low.source} to GPU{low.target}, copies at {rate(low.measured or 0)}; the fastest at {rate(high.measured or 0)}."
     under = sum(1 for r in known if r.low is not None and (r.measured or 0) < r.low)
     bounded = any(r.low is not None for r in known)
-    return text + (f" {under} of {len(known)} stay below what their links should reach." if bounded else "")
+    if not bounded:
+        return text
+    return text + (f" {under} of {len(known)} stay below what their links should reach." if under else " All reach what their links should.")
 
 
 def _long_table(items: Sequence[Labelled], rates: Sequence[PairRate]) -> Table:

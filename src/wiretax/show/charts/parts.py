@@ -9,7 +9,7 @@ import altair as alt
 
 from wiretax.show.charts.colours import Palette
 
-WIDTH = 720
+WIDTH = 900
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 
 SIZE_WORDS = (
@@ -19,9 +19,25 @@ SIZE_WORDS = (
 """A Vega expression: a message size in words."""
 
 
+class _Held:
+    """Rows that Altair hands on without looking at them: it would copy every cell at each step of building a chart."""
+
+    def __init__(self, values: Sequence[dict[str, Any]]) -> None:
+        self.values = list(values)
+
+
 def rows(values: Sequence[dict[str, Any]]) -> alt.Data:
     """Rows as inline data."""
-    return alt.Data(values=list(values))
+    return alt.Data(values=_Held(values))
+
+
+def _released(spec: Any) -> Any:
+    """The specification with its rows put in."""
+    if isinstance(spec, _Held):
+        return spec.values
+    if isinstance(spec, dict):
+        return {key: _released(value) for key, value in spec.items()}
+    return [_released(value) for value in spec] if isinstance(spec, list) else spec
 
 
 def size_axis(values: Sequence[int], title: str = "message size") -> alt.X:
@@ -43,17 +59,17 @@ def digits(value: float | None, count: int = 4) -> float | None:
 
 def dressed(chart: Any, palette: Palette) -> dict[str, Any]:
     """The specification with the look of the page: quiet axes, no frame, the page's own font."""
-    spec: dict[str, Any] = chart.to_dict(validate=False)
+    spec: dict[str, Any] = _released(chart.to_dict(validate=False))
     spec.pop("config", None)
     spec["background"] = "transparent"
-    text = {"labelColor": palette.quiet, "titleColor": palette.quiet, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    text = {"labelColor": palette.quiet, "titleColor": palette.quiet, "labelFontSize": 13, "titleFontSize": 13, "titleFontWeight": "normal"}
     spec["config"] = {
         "font": FONT,
         "view": {"stroke": None, "fill": None},
         "axis": {**text, "gridColor": palette.line, "domainColor": palette.line, "tickColor": palette.line, "titlePadding": 10},
-        "legend": {**text, "orient": "top", "title": None, "symbolStrokeWidth": 3, "columnPadding": 18, "labelLimit": 220, "offset": 6},
-        "header": {"labelColor": palette.ink, "titleColor": palette.quiet, "labelFontSize": 12, "labelFontWeight": 600},
-        "title": {"color": palette.ink, "fontSize": 13, "fontWeight": 600, "anchor": "start"},
+        "legend": {**text, "orient": "top", "title": None, "symbolStrokeWidth": 3, "symbolOpacity": 1, "columnPadding": 18, "labelLimit": 220, "offset": 18},
+        "header": {"labelColor": palette.ink, "titleColor": palette.quiet, "labelFontSize": 13, "labelFontWeight": 600},
+        "title": {"color": palette.ink, "fontSize": 14, "fontWeight": 600, "anchor": "start"},
         "text": {"color": palette.ink},
         "line": {"strokeCap": "round", "strokeJoin": "round"},
     }

@@ -147,7 +147,7 @@ def _chart(values: list[dict[str, Any]], counts: Sequence[int], batch: float, cu
         alt.Tooltip("wall:Q", title="hours", format=".4~g"),
         alt.Tooltip("cost:Q", title=currency, format=",.2f"),
     ]
-    size: dict[str, Any] = {"width": 196, "height": 190}
+    size: dict[str, Any] = {"width": 262, "height": 210}
 
     def bars(column: str, title: str, form: str) -> Any:
         shared = base.encode(x=x)

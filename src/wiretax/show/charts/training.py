@@ -24,7 +24,8 @@ def scaling(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     measured = [row for item in items for row in _measured(item)]
     if not any(row["n"] > 1 for row in [*predicted, *measured]):
         return None
-    workloads = list(dict.fromkeys(row["workload"] for row in [*measured, *predicted]))
+    both = {row["workload"] for row in measured} & {row["workload"] for row in predicted}
+    workloads = sorted(dict.fromkeys(row["workload"] for row in [*predicted, *measured]), key=lambda name: name not in both)
     strategies = list(dict.fromkeys(row["strategy"] for row in [*measured, *predicted]))
     wires = wire_order(row["wire"] for row in [*predicted, *measured])
     most = max(row["n"] for row in [*predicted, *measured])
@@ -37,7 +38,7 @@ def scaling(items: Sequence[Labelled], palette: Palette) -> Chart | None:
             filters.append(f"datum.{'workload' if name == 'load' else 'strategy'} === {name}")
     keep = " && ".join(filters) or "true"
     several = len(items) > 1
-    colour = alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke")
+    colour = alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke", symbolOpacity=1)
     x = alt.X("n:Q").scale(domain=[1, most * 1.02], nice=False).axis(values=counts, title="GPUs", format="d", grid=False)
     y = alt.Y("speedup:Q").scale(domainMin=0).axis(title="as fast as one GPU, \u00d7", tickCount=6)
     dash = {"strokeDash": alt.StrokeDash("run:N").scale(domain=[i.label for i in items]).legend(symbolStrokeColor=palette.ink)}
@@ -56,7 +57,7 @@ def scaling(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     if measured:
         base = alt.Chart(rows(measured)).transform_filter(keep).encode(x=x, y=y, color=colour)
         layers.append(base.mark_point(size=95, filled=True, opacity=1, stroke=palette.paper, strokeWidth=1.5).encode(tooltip=tip))
-    chart = alt.layer(*layers).properties(width=WIDTH, height=300)
+    chart = alt.layer(*layers).properties(width=WIDTH, height=340)
     chart = chart.add_params(*parameters) if parameters else chart
     words = [*(["bands and lines are predicted"] if predicted else []), *(["dots are measured"] if measured else []), "dashed is the ideal"]
     return Chart(
@@ -89,7 +90,7 @@ def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         {"key": key, "t": digits(sum(p.seconds for p in found if _key(p, several) == key) * factor), "text": _total(found, key, several)}
         for key in keys
     ]
-    y = alt.Y("key:N").scale(domain=keys, paddingInner=0.4).axis(title=None, domain=False, ticks=False, grid=False, labelLimit=240)
+    y = alt.Y("key:N").scale(domain=keys, paddingInner=0.4).axis(title=None, domain=False, ticks=False, grid=False, labelPadding=8, labelLimit=240)
     base = alt.Chart(rows(values)).encode(y=y)
     bars = base.mark_bar().encode(
         x=alt.X("t:Q", stack="zero").axis(title=f"one step, {unit}", tickCount=6).scale(domain=[0, top * factor * 1.18], nice=False),

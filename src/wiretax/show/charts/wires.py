@@ -30,7 +30,7 @@ def busbw(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     wires = wire_order(p.wire for p in points)
     modes = sorted({p.mode for p in points})
     known = [machine for machine in references() if any(c.operation in operations for c in machine.curves)]
-    shown = [machine for machine in known if not _is_like(items, machine)] or known
+    shown = sorted((m for m in known if not _is_like(items, m)), key=lambda m: -_detail(m, operations[0])) or known
     on_gpus = any(item.run.machine is not None and item.run.machine.gpus for item in items)
     parameters = [menu("op", "operation ", operations)]
     parameters += [menu("n", "GPUs " if on_gpus else "ranks ", worlds)] if len(worlds) > 1 else []
@@ -41,7 +41,7 @@ def busbw(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         parameters.append(menu("ref", "compare with ", names, [*titles.values(), NO_REFERENCE]))
     ranks = "datum.n === n" if len(worlds) > 1 else "true"
     mode = "(mode === 'best' || datum.mode === mode)" if len(modes) > 1 else "true"
-    colour = alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke")
+    colour = alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke", symbolOpacity=1)
     x = size_axis([p.num_bytes for p in points])
     y = alt.Y("busbw:Q").scale(type="log", nice=False).axis(title="busbw, GB/s", tickCount=6, labelExpr="format(datum.value, '~g')")
     several = len(items) > 1
@@ -62,7 +62,7 @@ def busbw(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     dots = base.mark_point(size=22, filled=True, opacity=1).encode(tooltip=[*([alt.Tooltip("run:N")] if several else []), *tip])
     layers: list[Any] = [*_limits(items, points, colour, palette, ranks, on_gpus=on_gpus)]
     layers += _reference_layer(shown, operations, palette, max(p.num_bytes for p in points)) if on_gpus else []
-    chart = alt.layer(*layers, line, dots).add_params(*parameters).properties(width=WIDTH, height=340)
+    chart = alt.layer(*layers, line, dots).add_params(*parameters).properties(width=WIDTH, height=400)
     return Chart(
         name="busbw",
         title="What each wire delivers",
@@ -93,7 +93,7 @@ def latency(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     base = alt.Chart(rows(values)).encode(
         x=size_axis([p.num_bytes for p in points]),
         y=alt.Y("us:Q").scale(type="log", nice=False).axis(title="time, \u00b5s", tickCount=5, labelExpr="format(datum.value, '~g')"),
-        color=alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke"),
+        color=alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke", symbolOpacity=1),
         tooltip=["line:N", "wire:N", alt.Tooltip("size:Q", title="bytes"), alt.Tooltip("us:Q", format=".4~g", title="\u00b5s")],
     )
     line = base.mark_line(strokeWidth=2.2).encode(strokeDash=dash.legend(symbolStrokeColor=palette.ink) if len(names) > 1 else dash.legend(None))
@@ -106,7 +106,7 @@ def latency(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         title="Small messages",
         caption="Time of one all-reduce where start-up rules. Eager is what a training loop pays; a CUDA graph is what the wire itself needs.",
         says=f"An all-reduce of {size(smallest)} takes, at best: {said}.",
-        spec=dressed(alt.layer(line, dots).properties(width=WIDTH, height=230), palette),
+        spec=dressed(alt.layer(line, dots).properties(width=WIDTH, height=260), palette),
         table=_latency_table(points, wires, several=several),
     )
 
@@ -176,6 +176,12 @@ def _reference_layer(machines: Sequence[Reference], operations: Sequence[str], p
         base.mark_line(strokeDash=[2, 4], strokeWidth=1.8, color=palette.quiet),
         base.mark_point(shape="diamond", size=26, filled=True, opacity=0.9, color=palette.quiet).encode(tooltip=tip),
     ]
+
+
+def _detail(machine: Reference, operation: str) -> int:
+    """Points of its curve: a whole curve says more than a peak."""
+    curve = fastest(machine, operation)
+    return len(curve.points) if curve else 0
 
 
 def fastest(machine: Reference, operation: str) -> Curve | None:
