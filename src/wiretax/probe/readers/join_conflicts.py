@@ -60,7 +60,7 @@ def conflict(one: Piece, other: Piece) -> Conflict | None:
 
 def is_complete(piece: Piece) -> bool:
     """Whether the piece lists every GPU of its machine."""
-    if piece.machine is None or piece.machine.origin_note is not None:
+    if piece.machine is None or piece.machine.origin_note is not None or piece.damaged:
         return False
     return piece.format == "nvidia-smi" or piece.format.startswith(_COMPLETE)
 

@@ -2,10 +2,11 @@
 
 Observations:
     ``outcome``: ``subject`` (``driver``, ``kernel``, ``nccl``, ``torch``, ``cuda`` or a variable's name), ``value``, ``outcome`` (``hang``,
-    ``fail``, ``slow``, ``ok``): "driver 560 -> hang".
+    ``fail``, ``slow``, ``ok``, ``no_change``): "driver 560 -> hang".
     ``symptom``: ``what`` (``hang``, ``crash``, ``wrong_data``, ``slow``), ``with_p2p`` (the sentence names P2P), ``clause``.
     ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``gpu.mix``: ``first``, ``second``: two
     cards in one machine ("5090 + 3090 Ti"). ``cloud.mention``: ``provider``.
+    ``backend.mention``: ``backend`` (``gloo``, ``nccl``, ``mpi``) that a sentence or a setting names as the one in use.
     ``iommu.mention``: ``state`` (``translated``, ``passthrough``, ``off``, ``on``).
 """
 
@@ -42,6 +43,7 @@ _GOOD = _words(
     "ok|okay|works?|working|fine|good|fixe[sd]|solve[sd]|resolve[sd]|no (?:hangs?|problems?|issues?)|(?:does not|doesn't|not) hang|"
     "passes|helps|helped"
 )
+_NO_CHANGE = _words("makes? no difference|no effect|no change|(?:does not|doesn't|did not|didn't) (?:help|change|matter)")
 _NOT_BAD = _words("(?:no|not|doesn't|does not|without) (?:hangs?|problems?|issues?|errors?)")
 _WRONG = _words("wrong data|wrong results?|corrupt(?:ed|ion|s)?|mismatch(?:es|ed|ing)? (?:data|elements|values)|NaN loss|data mismatch")
 _CONTEXT = _words("nccl|p2p|peer|all_?reduce|collective|ddp|init_process_group|multi-?gpu|gpus|barrier|dist")
@@ -51,12 +53,13 @@ _MODELS = (
     r"B\d{3}|GB\d{3}|GH\d{3}|L\d{1,2}S?|V100S?|P100|P40|T4|K80|MI\d{2,3}[AX]?|[345]0[5-9]0(?: Ti)?D?"
 )
 _COUNTED = re.compile(rf"(?<![\w.])(\d{{1,2}})\s?[x\u00d7*]\s?({_MAKES}(?:{_MODELS}))(?:s\b|\b)", re.IGNORECASE)
+_BACKEND = re.compile(r"\bbackend\b\W{1,6}(?:is |was |set to )?['\"]?(gloo|nccl|mpi)\b|\b(gloo|nccl|mpi) backend\b", re.IGNORECASE)
 _MIXED = re.compile(rf"(?<![\w.])({_MAKES}(?:{_MODELS})) ?(?:\+|&) ?(?:\d ?[x\u00d7] ?)?({_MAKES}(?:{_MODELS}))\b", re.IGNORECASE)
 _CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock|jarvislabs|AWS|GCP|Azure|EC2|SageMaker|Colab|Kaggle")
 _IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
 _HINTS = (
     "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
-    "mismatch", "vast", "runpod", "aws", "gcp", "azure", "lambda",
+    "mismatch", "backend", "vast", "runpod", "aws", "gcp", "azure", "lambda",
 )  # fmt: skip
 _COUNT_HINT = re.compile(r"\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
 _TABLE_OR_LOG = re.compile(r"\s*(?:[+]-|\|.*NVIDIA-SMI|\|--|\[\s*\d+\.\d+\]|\[\w*rank)|NCCL (?:INFO|WARN)|WorkNCCL", re.IGNORECASE)
@@ -138,6 +141,10 @@ def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
         if " ".join(first.lower().split()) != " ".join(second.lower().split()):
             notes.add(line.number, "gpu.mix", first=first, second=second)
             yield "seen", ""
+    backend = _BACKEND.search(text)
+    if backend:
+        notes.add(line.number, "backend.mention", backend=(backend.group(1) or backend.group(2)).lower())
+        yield "seen", ""
     cloud = _CLOUD.search(text)
     if cloud:
         notes.add(line.number, "cloud.mention", provider=cloud.group())
@@ -182,6 +189,8 @@ def _outcome_word(text: str) -> str | None:
 
 def _outcome(clause: str) -> str | None:
     """hang, fail, slow or ok where the clause says exactly one of good and bad; a negated bad word is good."""
+    if _NO_CHANGE.search(clause):
+        return "no_change"
     if _GOOD.search(clause):
         return None if _outcome_word(_NOT_BAD.sub("", clause)) else "ok"
     return _outcome_word(clause)

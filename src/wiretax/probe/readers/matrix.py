@@ -181,6 +181,9 @@ def _rows(matrix: Matrix, lines: tuple[Line, ...], start: int, word: re.Pattern[
         elif not in_legend and (body := _body_of(labels, text, word)) is not None:
             close()
             last = (body[0], line, [body[1]])
+        elif not in_legend and (stranger := _row_without_column(text, word)) is not None:
+            close()
+            matrix.damaged.append((line.number, f"row {stranger} has no column in the header, so the matrix is not whole"))
         elif last is not None and len(matrix.columns) > 6 and _is_continuation(text, word):
             last[2].append(text)
         elif not matrix.rows and last is None and (more := _more_columns(text, word)) is not None:
@@ -213,6 +216,12 @@ def _body_of(labels: set[str], text: str, word: re.Pattern[str]) -> tuple[str, s
         first = rest.replace("|", " ").split(maxsplit=1)
         return (token, rest) if first and _is_cell_like(first[0], word) else None
     return None
+
+
+def _row_without_column(text: str, word: re.Pattern[str]) -> str | None:
+    """The GPU of a line that is a row, although the header does not name it."""
+    match = re.match(r"\s{0,12}(GPU\d{1,3})[\s|]{1,20}(\S{1,12})(?=[\s|]|$)", text)
+    return match.group(1) if match and _is_cell_like(match.group(2), word) else None
 
 
 def _is_cell_like(token: str, word: re.Pattern[str]) -> bool:

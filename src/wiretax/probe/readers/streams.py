@@ -32,6 +32,8 @@ _COLUMN_LABELS: tuple[re.Pattern[str], ...] = (
     re.compile(r"(?=[\w.-]{0,63}[\d.-])([A-Za-z][\w.-]{0,63}): ?"),  # pdsh, clush
     re.compile(r"(?=[\w.-]{0,63}[\d.-])([A-Za-z][\w.-]{0,63}) {1,24}\| ?"),  # docker compose
 )
+_LOST_ESCAPE = re.compile(r"(?:\^\[|[\x1b\ufffd\u241b])?\[(?:\d{1,2}(?:;\d{1,2}){0,3})?m")
+"""Underlining and colour of a terminal whose escape character was lost on the way (``[4mGPU0``)."""
 _LABELLED_SHARE = 0.9
 _LINES_A_LABEL = 3
 
@@ -80,6 +82,8 @@ def mentions(text: str, words: tuple[str, ...]) -> bool:
 def _peel(line: str) -> tuple[str, str]:
     """The prefixes that tell ranks apart, and what follows all prefixes."""
     label = ""
+    if "m" in line and "[" in line and len(line) < 4000:
+        line = _LOST_ESCAPE.sub("", line)
     for _ in range(MAX_PREFIXES):
         if not line or line[0] not in "([>0123456789 ":
             break

@@ -116,3 +116,22 @@ def test_numbers_that_are_no_versions(content: str) -> None:
 )
 def test_cards_that_are_mixed(sentence: str, expected: list[dict[str, str]]) -> None:
     assert [entry for piece in read(text(sentence)) for entry in values(piece, "gpu.mix")] == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "backend"),
+    [
+        ("Backend: gloo", "gloo"),
+        ("distributed_backend=gloo", None),
+        ("init with backend='nccl'", "nccl"),
+        ("it uses the gloo backend", "gloo"),
+        ("gloo is slow", None),
+    ],
+)
+def test_the_backend_in_words(sentence: str, backend: str | None) -> None:
+    found = [entry["backend"] for piece in read(text(sentence)) for entry in values(piece, "backend.mention")]
+    assert found == ([backend] if backend else [])
+
+
+def test_what_changed_nothing() -> None:
+    assert outcomes("Setting NCCL_P2P_DISABLE=1 makes no difference.") == [("NCCL_P2P_DISABLE", "1", "no_change")]

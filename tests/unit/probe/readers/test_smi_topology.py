@@ -314,6 +314,26 @@ def test_a_row_given_twice_must_say_the_same() -> None:
     assert any("second row" in why for _, why in piece.damaged)
 
 
+def test_a_header_that_lost_a_column_is_not_read_as_a_smaller_machine() -> None:
+    piece = one("\tGPU1\tCPU Affinity\nGPU0\t X \tNV12\t0-63\nGPU1\tNV12\t X \t0-63")
+    assert [line for line, _ in piece.damaged] == [2, 3]
+    assert "row GPU0 has no column" in piece.damaged[0][1]
+
+
+@pytest.mark.parametrize("escape", ["\x1b[4m", "[4m", "\ufffd[4m", "^[[4m"])
+def test_underlining_whose_escape_character_was_lost(escape: str) -> None:
+    end = escape.replace("4", "0")
+    piece = one(
+        (
+            f"\t{escape}GPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID{end}\n"
+            "GPU0\t X \tNV12\t0-63\t0\t\tN/A\nGPU1\tNV12\t X \t0-63\t0\t\tN/A"
+        )
+    )
+    assert matrix(piece) == [["X", "NV12"], ["NV12", "X"]]
+    assert affinities(piece) == [("0-63", 0), ("0-63", 0)]
+    assert piece.damaged == ()
+
+
 @pytest.mark.parametrize("evidence", ["command", "legend"])
 def test_a_matrix_without_nvlink_by_request_says_so(evidence: str) -> None:
     legend = "Legend:\n\n  X    = Self\n  SYS  = Connection\n  PXB  = Connection\n  PIX  = Connection" if evidence == "legend" else ""
