@@ -217,11 +217,9 @@ def test_what_makes_a_state(one: str, other: str, because: str) -> None:
 
 def test_answers_to_other_questions_do_not_conflict() -> None:
     groups = joined(
-
-            "nvidia-smi topo -p2p r\n \tGPU0\tGPU1\n GPU0\tX\tOK\n"
-            " GPU1\tOK\tX\n\nnvidia-smi topo -p2p n\n"
-            " \tGPU0\tGPU1\n GPU0\tX\tNS\n GPU1\tNS\tX"
-
+        "nvidia-smi topo -p2p r\n \tGPU0\tGPU1\n GPU0\tX\tOK\n"
+        " GPU1\tOK\tX\n\nnvidia-smi topo -p2p n\n"
+        " \tGPU0\tGPU1\n GPU0\tX\tNS\n GPU1\tNS\tX"
     )
     assert len(groups) == 1
     assert groups[0].machine is not None

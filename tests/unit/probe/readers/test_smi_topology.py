@@ -324,10 +324,8 @@ def test_a_header_that_lost_a_column_is_not_read_as_a_smaller_machine() -> None:
 def test_underlining_whose_escape_character_was_lost(escape: str) -> None:
     end = escape.replace("4", "0")
     piece = one(
-        (
-            f"\t{escape}GPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID{end}\n"
-            "GPU0\t X \tNV12\t0-63\t0\t\tN/A\nGPU1\tNV12\t X \t0-63\t0\t\tN/A"
-        )
+        f"\t{escape}GPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID{end}\n"
+        "GPU0\t X \tNV12\t0-63\t0\t\tN/A\nGPU1\tNV12\t X \t0-63\t0\t\tN/A"
     )
     assert matrix(piece) == [["X", "NV12"], ["NV12", "X"]]
     assert affinities(piece) == [("0-63", 0), ("0-63", 0)]
