@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from wiretax.show.series import Labelled, best_points, machine_title, pair_rates, wire_points
+from wiretax.show.series import Labelled, best_points, pair_rates, wire_points
 from wiretax.store.codec import decode_run
 
 CARRIED_BY = {"P2P": "pcie_p2p", "SHM": "host_memory", "NET": "socket", "gloo": "gloo"}
@@ -17,10 +17,12 @@ OUT = Path(__file__).parents[1] / "src" / "wiretax" / "data" / "reference_machin
 
 
 def four_digits(value: float) -> float:
+    """What a comparison needs of a figure."""
     return float(f"{value:.4g}")
 
 
 def main(source: str, name: str, title: str, note: str) -> None:
+    """Writes the file; see the module."""
     run = decode_run(Path(source).read_bytes(), source)
     item = Labelled("", run)
     transports = {c.wire: (c.transport or "").partition("/")[0] for c in run.measurements.collectives if c.transport}

@@ -18,6 +18,7 @@ OUT = Path(__file__).parents[1] / "src" / "wiretax" / "show" / "assets" / "vega.
 
 
 def main() -> None:
+    """Writes the file; see the module."""
     script = vl_convert.javascript_bundle(vl_version=VEGA_LITE).replace("</script", "<\\/script").replace("<!--", "<\\!--")
     # No time in the header: the same versions give the same bytes.
     OUT.write_bytes(gzip.compress(script.encode("utf-8"), compresslevel=9, mtime=0))

@@ -8,7 +8,6 @@ from dataclasses import replace
 import recording
 from builders import explained, gpu, p2p, point, run
 from sample_runs import four_4090
-
 from wiretax.judge.verdict import judge
 from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.machine import GpuPair, Machine
@@ -70,7 +69,7 @@ def budget_box() -> Run:
 
 def many(count: int, *, everything: bool = False) -> Run:
     """``count`` GPUs on NVLink switches, constructed; one pair and one GPU slower than the others."""
-    dice = random.Random(count)  # noqa: S311 - an example, no secret
+    dice = random.Random(count)
     pairs = tuple(
         explained(GpuPair, source_gpu=a, target_gpu=b, path="NV18", p2p=p2p("OK"), peer_access=True)
         for a in range(count)

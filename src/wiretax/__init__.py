@@ -16,9 +16,12 @@ _PUBLIC = {
     "Finding": "wiretax.model.finding",
     "Verdict": "wiretax.model.finding",
     "WiretaxError": "wiretax.errors",
+    "as_metrics": "wiretax.jobs.runs",
     "check": "wiretax.jobs.check",
+    "compare": "wiretax.jobs.compare",
     "inspect": "wiretax.jobs.inspect",
     "load_run": "wiretax.store.folder",
+    "report": "wiretax.jobs.report",
     "save_run": "wiretax.store.folder",
 }
 

@@ -41,6 +41,11 @@ EXIT_INTERRUPTED = 130
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("check", "wiretax.cli.check", "Measure this machine and judge it: the wires, the GPUs, keep or give back."),
     ("inspect", "wiretax.cli.inspect", "List what the driver and Linux say, without any load."),
+    ("predict", "wiretax.cli.predict", "Say what N GPUs will take, from one GPU's profile and a wire."),
+    ("report", "wiretax.cli.report", "Make a page, charts or text of a saved run."),
+    ("compare", "wiretax.cli.compare", "Say what differs between saved runs, and how surely."),
+    ("runs", "wiretax.cli.runs", "List, show, tag, prune and export the runs kept here."),
+    ("plan", "wiretax.cli.plan", "What it costs and what to rent: GPUs, offer, strategy, deadline, spot."),
 )
 """Name, module, and the one line of ``--help``, in the order in which people need them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -28,11 +29,29 @@ def print_run(run: Run, *, as_json: bool) -> None:
     if as_json:
         _write(encode(run))
         return
+    print_rendered(lambda console: render(run, console))
+
+
+def print_rendered(draw: Callable[[Console], None]) -> None:
+    """Writes to stdout what ``draw`` prints on a console that knows the real stdout's width, colours and encoding.
+
+    Raises:
+        CannotMeasure: see :func:`print_run`.
+    """
     # Not straight to stdout: when a reader went away, rich would end the process with an exit code of its own.
     page = Page(getattr(sys.stdout, "encoding", None) or "utf-8", terminal=_is_terminal(sys.stdout))
     console = Console(file=page)
-    render(run, console)
+    draw(console)
     _write(without_trailing_blanks(page.getvalue()).encode(console.encoding, "replace"))
+
+
+def print_text(text: str) -> None:
+    """Writes text to stdout as it stands.
+
+    Raises:
+        CannotMeasure: see :func:`print_run`.
+    """
+    _write(text.encode(getattr(sys.stdout, "encoding", None) or "utf-8", "replace"))
 
 
 def say(text: str) -> None:

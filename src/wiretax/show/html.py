@@ -1,4 +1,4 @@
-"""A run, or several side by side, as one HTML page that needs nothing else: no request, readable without scripts, prints, light and dark."""
+"""A run, or several side by side, as one HTML page that needs nothing else: no request, no script to read it, light and dark."""
 
 from __future__ import annotations
 
@@ -115,4 +115,5 @@ def _hash(text: bytes) -> str:
 def _policy(script: str) -> str:
     """A content security policy: nothing may be fetched, and no script runs but the two of ours, told by their hashes."""
     scripts = f"{_hash(script.encode('utf-8'))} {_bundle()[1]}" if script else "'none'"
-    return f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'"
+    allowed = "style-src 'unsafe-inline'; img-src data:; font-src data:"
+    return f"default-src 'none'; script-src {scripts}; {allowed}; base-uri 'none'; form-action 'none'"

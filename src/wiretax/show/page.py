@@ -275,7 +275,7 @@ def _not_measured(run: Run) -> tuple[str, ...]:
         words = {"out_of_budget": "The time was used up", "interrupted": "Stopped by the user", "failed": "The run failed"}[outcome.status]
         lines.append(f"{words}: {outcome.reason}" if outcome.reason else words)
     lines += [f"{incident.stage}: {incident_words(incident)}" for incident in run.measurements.incidents]
-    return tuple([*lines, *(outcome.not_measured if outcome is not None else ())])
+    return (*lines, *(outcome.not_measured if outcome is not None else ()))
 
 
 def _plan(run: Run) -> tuple[tuple[str, ...], ...]:
@@ -307,7 +307,7 @@ def _facts(run: Run) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
                     _fact("torch", s.torch and s.torch + ("" if s.torch_cuda else ", CPU only"), s.missing.get("torch")),
                     _fact(
                         "NCCL loaded",
-                        s.nccl_loaded and f"{s.nccl_loaded.version or '?'} ({s.nccl_loaded.path})",
+                        f"{s.nccl_loaded.version or '?'} ({s.nccl_loaded.path})" if s.nccl_loaded is not None else None,
                         s.missing.get("nccl_loaded"),
                     ),
                     _fact("NCCL on disk", None if nccl is None else ", ".join(nccl) or "none", s.missing.get("nccl_found")),

@@ -6,7 +6,7 @@ Only positions and words are decided here; the page's template turns them into S
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from wiretax.model.machine import Gpu, Machine
@@ -101,10 +101,10 @@ def has_nvswitch(machine: Machine) -> bool:
     return len(machine.gpus) > 4 and len(paths) == 1 and path_class(next(iter(paths))) == "NV"
 
 
-def _joined(gpus: list[Gpu], together: object) -> list[list[Gpu]]:
+def _joined(gpus: list[Gpu], together: Callable[[Gpu, Gpu], bool]) -> list[list[Gpu]]:
     groups: list[list[Gpu]] = []
     for gpu in gpus:
-        mine = next((group for group in groups if any(together(gpu, other) for other in group)), None)  # type: ignore[operator]
+        mine = next((group for group in groups if any(together(gpu, other) for other in group)), None)
         if mine is None:
             groups.append([gpu])
         else:
@@ -150,7 +150,7 @@ def _boxes(run: Run, machine: Machine, rates: Sequence[PairRate]) -> Picture:
                 links.append(_down(centres[gpu.index], top + gpu_height, end, host.get(gpu.index), 5, f"GPU{gpu.index} to host memory"))
         socket_spans.append((start, x - gap))
         x += between - gap
-    links.extend(_between_gpus(machine, measured, centres, top, nvswitch=nvswitch))
+    links.extend(_between_gpus(measured, centres, top, nvswitch=nvswitch))
     if nvswitch:
         left, right = min(centres.values()) - side / 2, max(centres.values()) + side / 2
         boxes.append(Box(left, 8, right - left, 30, "switch", "NVSwitch"))
@@ -172,9 +172,7 @@ def _gpu_box(gpu: Gpu, x: float, y: float, side: float, height: float) -> Box:
     return Box(x, y, side, height, "gpu" if gpu.status == "ok" else "gpu lost", f"GPU{gpu.index}", small, tip=tip)
 
 
-def _between_gpus(
-    machine: Machine, measured: dict[tuple[int, int], PairRate], centres: dict[int, float], top: float, *, nvswitch: bool
-) -> list[Link]:
+def _between_gpus(measured: dict[tuple[int, int], PairRate], centres: dict[int, float], top: float, *, nvswitch: bool) -> list[Link]:
     if nvswitch:
         found = []
         for index, x in centres.items():
@@ -253,7 +251,9 @@ def _tiles(machine: Machine, rates: Sequence[PairRate]) -> Picture:
         row, column = divmod(position, across)
         tip = f"GPU{gpu.index}" + (f": {rate(middle)}, the median of its copies" if middle else ", not measured")
         kind = "tile" if gpu.status == "ok" else "tile lost"
-        boxes.append(Box(left + column * (side + gap), top + row * (side + gap), side, side, kind, str(gpu.index), speed=_speed(middle), tip=tip))
+        boxes.append(
+            Box(left + column * (side + gap), top + row * (side + gap), side, side, kind, str(gpu.index), speed=_speed(middle), tip=tip)
+        )
     rows = -(-len(gpus) // across)
     return Picture(WIDTH, top + rows * (side + gap) + 4, tuple(boxes), (), _says(machine, rates, [list(gpus)]), _notes(rates))
 

@@ -146,9 +146,7 @@ def pair_rates(items: Sequence[Labelled]) -> list[PairRate]:
             continue
         direct, staged = one_way(item.run.measurements.copies, "direct"), one_way(item.run.measurements.copies, "staged")
         expected = {
-            (e.source_gpu, e.target_gpu, e.wire): e
-            for e in item.run.expectations
-            if e.subject == "pair_copy" and e.source_gpu is not None
+            (e.source_gpu, e.target_gpu, e.wire): e for e in item.run.expectations if e.subject == "pair_copy" and e.source_gpu is not None
         }
         for pair in machine.pairs:
             if pair.source_gpu == pair.target_gpu:
@@ -156,7 +154,9 @@ def pair_rates(items: Sequence[Labelled]) -> list[PairRate]:
             key = (pair.source_gpu, pair.target_gpu)
             route = "direct" if key in direct else "staged" if key in staged else None
             copy = direct.get(key) or staged.get(key)
-            bound = next((expected[(*key, wire)] for wire in (route, "direct", "default", "staged") if (*key, wire) in expected), None)
+            bound = next(
+                (expected[(*key, wire)] for wire in (route or "direct", "direct", "default", "staged") if (*key, wire) in expected), None
+            )
             codes = {pair.p2p.read, pair.p2p.write}
             rows.append(
                 PairRate(
@@ -232,7 +232,7 @@ def phases(item: Labelled) -> list[Phase]:
 
 
 def _forecast_phases(item: Labelled) -> list[Phase]:
-    rows = []
+    rows: list[Phase] = []
     for workload, joined in list(scaling_rows(item.run).items())[:1]:
         for row in joined:
             mine = [
@@ -260,7 +260,7 @@ def num_gpus(run: Run) -> int:
 
 
 def machine_title(machine: Machine | None) -> str:
-    """``2 × NVIDIA H200``; what a page is about, in a few words."""
+    """``2 x NVIDIA H200``; what a page is about, in a few words."""
     if machine is None:
         return "no machine described"
     if not machine.gpus:

@@ -18,8 +18,9 @@ from wiretax.model.run import Run
 from wiretax.show.facts import environment, heading
 from wiretax.show.gpus import compute_table, facts_table, host_copy_line
 from wiretax.show.plain import ASCII, UNICODE, Symbols, indented, listed, plain
+from wiretax.show.prediction import predictions
 from wiretax.show.topology import topology
-from wiretax.show.training import forecasts, money_lines
+from wiretax.show.training import money_lines
 from wiretax.show.wires import incident_words, ladder, ladder_caption, one_rank, operations, overlap_lines
 from wiretax.units import percent
 
@@ -101,6 +102,18 @@ class _Wide:
 
 def _parts(run: Run, console_width: int, width: int, symbols: Symbols) -> Iterable[RenderableType | _Wide]:
     yield from heading(run, symbols)
+    if run.command != "predict":  # nothing was measured; the machine of its wire stands in the heading
+        yield from _machine_parts(run, console_width, width, symbols)
+    yield from _section("Training", "predicted from the figures above, from low to high", predictions(run, symbols))
+    yield from _section("Money", "", money_lines(run, symbols))
+    yield from _section("Not measured", "", _not_measured(run, symbols))
+    yield from _section("Findings", "", _findings(run.findings, symbols))
+    if run.verdict is not None:
+        yield Text()
+        yield _verdict(run, run.verdict)
+
+
+def _machine_parts(run: Run, console_width: int, width: int, symbols: Symbols) -> Iterable[RenderableType | _Wide]:
     yield from _section("Pairs", _pairs_caption(run), topology(run, console_width, symbols), wide=True)
     yield from _section("Wires", ladder_caption(run), ladder(run, width, symbols))
     yield from _section("Collectives", "on one rank", one_rank(run, symbols))
@@ -114,13 +127,6 @@ def _parts(run: Run, console_width: int, width: int, symbols: Symbols) -> Iterab
         yield from _section("GPUs", "as the driver describes them", facts_table(gpus, symbols))
     if run.command == "inspect" and run.machine is not None:
         yield from _section("Software and surroundings", "", environment(run.machine))
-    yield from _section("Training", "predicted from the figures above, from low to high", forecasts(run, symbols))
-    yield from _section("Money", "", money_lines(run, symbols))
-    yield from _section("Not measured", "", _not_measured(run, symbols))
-    yield from _section("Findings", "", _findings(run.findings, symbols))
-    if run.verdict is not None:
-        yield Text()
-        yield _verdict(run, run.verdict)
 
 
 def _section(title: str, caption: str, parts: Sequence[RenderableType], *, wide: bool = False) -> Iterable[RenderableType | _Wide]:

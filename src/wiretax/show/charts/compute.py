@@ -37,7 +37,8 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
             "rate": digits((r.together or r.alone or 0.0) / scale),
             "alone": digits(r.alone / scale) if r.alone else None,
             "state": "slow" if r.behind >= SLOW_FRACTION else "ok",
-            "text": flops(r.together or r.alone or 0.0).partition(" ")[0] + (f"   {percent(r.behind)} slower" if r.behind >= SLOW_FRACTION else ""),
+            "text": flops(r.together or r.alone or 0.0).partition(" ")[0]
+            + (f"   {percent(r.behind)} slower" if r.behind >= SLOW_FRACTION else ""),
             "held": r.held_back,
         }
         for r in drawn

@@ -90,13 +90,16 @@ def _panel(title: str, values: list[dict[str, Any]], names: list[str], side: flo
 
 def _says(rates: Sequence[PairRate]) -> str:
     known = sorted((r for r in rates if r.measured is not None), key=lambda r: r.measured or 0.0)
-    low, high = known[0], known[-1]
-    text = f"The slowest pair, GPU{low.source} to GPU{low.target}, copies at {rate(low.measured or 0)}; the fastest at {rate(high.measured or 0)}."
+    slow, fast = known[0], known[-1]
+    ends = rate(slow.measured or 0.0), rate(fast.measured or 0.0)
+    text = f"The slowest pair, GPU{slow.source} to GPU{slow.target}, copies at {ends[0]}; the fastest at {ends[1]}."
     under = sum(1 for r in known if r.low is not None and (r.measured or 0) < r.low)
     bounded = any(r.low is not None for r in known)
     if not bounded:
         return text
-    return text + (f" {under} of {len(known)} stay below what their links should reach." if under else " All reach what their links should.")
+    return text + (
+        f" {under} of {len(known)} stay below what their links should reach." if under else " All reach what their links should."
+    )
 
 
 def _long_table(items: Sequence[Labelled], rates: Sequence[PairRate]) -> Table:

@@ -43,7 +43,7 @@ def _released(spec: Any) -> Any:
 def size_axis(values: Sequence[int], title: str = "message size") -> alt.X:
     """A logarithmic axis of message sizes with a label at every third power of two or so."""
     low, high = min(values), max(values)
-    steps = [2**k for k in range(0, 50) if low <= 2**k <= high]
+    steps = [2**k for k in range(50) if low <= 2**k <= high]
     every = max(1, round(len(steps) / 9))
     return (
         alt.X("size:Q")
@@ -67,7 +67,16 @@ def dressed(chart: Any, palette: Palette) -> dict[str, Any]:
         "font": FONT,
         "view": {"stroke": None, "fill": None},
         "axis": {**text, "gridColor": palette.line, "domainColor": palette.line, "tickColor": palette.line, "titlePadding": 10},
-        "legend": {**text, "orient": "top", "title": None, "symbolStrokeWidth": 3, "symbolOpacity": 1, "columnPadding": 18, "labelLimit": 220, "offset": 18},
+        "legend": {
+            **text,
+            "orient": "top",
+            "title": None,
+            "symbolStrokeWidth": 3,
+            "symbolOpacity": 1,
+            "columnPadding": 18,
+            "labelLimit": 220,
+            "offset": 18,
+        },
         "header": {"labelColor": palette.ink, "titleColor": palette.quiet, "labelFontSize": 13, "labelFontWeight": 600},
         "title": {"color": palette.ink, "fontSize": 14, "fontWeight": 600, "anchor": "start"},
         "text": {"color": palette.ink},

@@ -25,7 +25,7 @@ from wiretax.show.series import Labelled, num_gpus, wire_order
 from wiretax.show.training import box_per_hour
 from wiretax.units import percent
 
-TYPED = "the slider"
+TYPED = "typed"
 DEFAULT_PRICE = 2.0
 DEFAULT_HOURS = 40.0
 DEFAULT_EFFICIENCY = 0.8
@@ -51,7 +51,9 @@ def planner(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     currency = run.price.currency if run.price is not None and box else "USD"
     found = waits(run)
     sources = list(dict.fromkeys(w.source for w in found))
-    counts = sorted({*COUNTS[: COUNTS.index(8) + 1], *(n for n in COUNTS if n <= num_gpus(run)), *(w.num_gpus for w in found), num_gpus(run)})
+    counts = sorted(
+        {*COUNTS[: COUNTS.index(8) + 1], *(n for n in COUNTS if n <= num_gpus(run)), *(w.num_gpus for w in found), num_gpus(run)}
+    )
     values = [{"s": TYPED, "n": n, "w": 0.0} for n in counts]
     values += [{"s": source, "n": n, "w": digits(extended(found, source, n), 6)} for source in sources for n in counts]
     batch = next((f.batch_per_gpu for f in run.forecasts if f.batch_per_gpu), None)
@@ -60,8 +62,15 @@ def planner(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         slider("hours", "hours on one GPU", DEFAULT_HOURS, 1, 2000, 1),
         alt.param(name="gpus", value=min(num_gpus(run), max(counts)), bind=alt.binding_select(options=counts, name="GPUs")),
         menu("source", "efficiency from", [*sources, TYPED]),
-        slider("eff", "efficiency", DEFAULT_EFFICIENCY, 0.05, 1, 0.01),
-        slider("batch", "batch per GPU" if batch else "batch, as a multiple", batch or 1, 1 if batch else 0.25, (batch or 1) * 8, 1 if batch else 0.25),
+        slider("eff", "efficiency, when typed", DEFAULT_EFFICIENCY, 0.05, 1, 0.01),
+        slider(
+            "batch",
+            "batch per GPU" if batch else "batch, as a multiple",
+            batch or 1,
+            1 if batch else 0.25,
+            (batch or 1) * 8,
+            1 if batch else 0.25,
+        ),
         slider("accumulate", "micro-steps per update", 1, 1, 64, 1),
         slider("deadline", "deadline in hours (0: none)", 0, 0, 500, 1),
         slider("interruptions", "interruptions a day (0: none)", 0, 0, 24, 0.5),
@@ -73,8 +82,12 @@ def planner(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         name="planner",
         title="What would it cost?",
         caption="Move the sliders: speed-up, hours and money for each number of GPUs follow at once. "
-        + (f"The price is an assumption; say yours with --price. " if box is None else "")
-        + ("The efficiency comes from the forecast over each wire; choose the slider to type your own." if sources else "No step was predicted in this run, so the efficiency is the slider's."),
+        + ("The price is an assumption; say yours with --price. " if box is None else "")
+        + (
+            "The efficiency comes from the forecast over each wire; choose typed to set your own."
+            if sources
+            else "No step was predicted in this run, so the efficiency is typed."
+        ),
         says=f"Hours and cost for {', '.join(map(str, counts))} GPUs by the same formulas as wiretax plan.",
         spec=dressed(chart, palette),
         table=_table(found, counts, price, currency),
@@ -136,8 +149,10 @@ def _chart(values: list[dict[str, Any]], counts: Sequence[int], batch: float, cu
         .transform_calculate(wall="datum.seconds / 3600")
         .transform_calculate(cost="price * datum.n * datum.wall", late="deadline > 0 && datum.wall > deadline ? 1 : 0")
     )
-    x = alt.X("label:N").scale(domain=[str(n) for n in counts], paddingInner=0.25).axis(
-        title="GPUs", labelAngle=0, grid=False, ticks=False, domain=True
+    x = (
+        alt.X("label:N")
+        .scale(domain=[str(n) for n in counts], paddingInner=0.25)
+        .axis(title="GPUs", labelAngle=0, grid=False, ticks=False, domain=True)
     )
     chosen = alt.condition("datum.n === gpus", alt.value(1), alt.value(0.38))
     colour = alt.condition("datum.late === 1", alt.value(palette.bad), alt.value(palette.wires["default"]))
@@ -162,13 +177,16 @@ def _chart(values: list[dict[str, Any]], counts: Sequence[int], batch: float, cu
         )
         return alt.layer(bar, text).properties(title=title, **size)
 
-    speed, hours, cost = bars("speedup", "as fast as one GPU, \u00d7", ".3~g"), bars("wall", "hours", ".4~g"), bars("cost", currency, ",.2f")
+    speed, hours, cost = (
+        bars("speedup", "as fast as one GPU, \u00d7", ".3~g"),
+        bars("wall", "hours", ".4~g"),
+        bars("cost", currency, ",.2f"),
+    )
     rule = (
         alt.Chart(rows([{"k": 0}]))
-        .transform_filter("deadline > 0")
-        .transform_calculate(deadline_at="deadline")
+        .transform_calculate(deadline_at="max(deadline, 0)")
         .mark_rule(strokeDash=[4, 3], color=palette.bad, strokeWidth=1.5)
-        .encode(y="deadline_at:Q")
+        .encode(y="deadline_at:Q", opacity=alt.condition("deadline > 0", alt.value(1), alt.value(0)))
     )
     said = (
         base.transform_filter("datum.n === gpus")

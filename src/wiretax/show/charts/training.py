@@ -83,14 +83,24 @@ def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     top = max(sum(p.seconds for p in found if _key(p, several) == key) for key in keys)
     factor, unit = (1e3, "ms") if top < 2 else (1.0, "s")
     values = [
-        {"key": _key(p, several), "part": p.name, "order": names.index(p.name), "t": digits(p.seconds * factor), "of": _share(p, found, several)}
+        {
+            "key": _key(p, several),
+            "part": p.name,
+            "order": names.index(p.name),
+            "t": digits(p.seconds * factor),
+            "of": _share(p, found, several),
+        }
         for p in found
     ]
     totals = [
         {"key": key, "t": digits(sum(p.seconds for p in found if _key(p, several) == key) * factor), "text": _total(found, key, several)}
         for key in keys
     ]
-    y = alt.Y("key:N").scale(domain=keys, paddingInner=0.4).axis(title=None, domain=False, ticks=False, grid=False, labelPadding=8, labelLimit=240)
+    y = (
+        alt.Y("key:N")
+        .scale(domain=keys, paddingInner=0.4)
+        .axis(title=None, domain=False, ticks=False, grid=False, labelPadding=8, labelLimit=240)
+    )
     base = alt.Chart(rows(values)).encode(y=y)
     bars = base.mark_bar().encode(
         x=alt.X("t:Q", stack="zero").axis(title=f"one step, {unit}", tickCount=6).scale(domain=[0, top * factor * 1.18], nice=False),
@@ -115,7 +125,7 @@ def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
 
 
 def _predicted(item: Labelled) -> list[dict[str, Any]]:
-    found = []
+    found: list[dict[str, Any]] = []
     for workload, joined in scaling_rows(item.run).items():
         for row in joined:
             if row.speedup.low is None or row.speedup.high is None or row.num_gpus == 1:
@@ -169,7 +179,9 @@ def _scaling_table(items: Sequence[Labelled]) -> Table:
         first = [item.label] if several else []
         for workload, joined in scaling_rows(item.run).items():
             for row in joined:
-                step, speed, tax = (_range(r.low, r.high, w) for r, w in ((row.step_seconds, duration), (row.speedup, _times), (row.tax, percent)))
+                step, speed, tax = (
+                    _range(r.low, r.high, w) for r, w in ((row.step_seconds, duration), (row.speedup, _times), (row.tax, percent))
+                )
                 lines.append((*first, workload, row.strategy, row.wire, str(row.num_gpus), "predicted", step, speed, tax))
         for s in item.run.training.steps:
             e = s.efficiency_fraction

@@ -21,7 +21,7 @@ NO_REFERENCE = "none"
 
 
 def busbw(items: Sequence[Labelled], palette: Palette) -> Chart | None:
-    """busbw against message size for every wire, on log axes, with what this machine should reach and a reference machine."""
+    """Bus bandwidth against message size for every wire, on log axes, with what this machine should reach and a reference machine."""
     points = wire_points(items)
     if not points:
         return None
@@ -96,7 +96,9 @@ def latency(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         color=alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke", symbolOpacity=1),
         tooltip=["line:N", "wire:N", alt.Tooltip("size:Q", title="bytes"), alt.Tooltip("us:Q", format=".4~g", title="\u00b5s")],
     )
-    line = base.mark_line(strokeWidth=2.2).encode(strokeDash=dash.legend(symbolStrokeColor=palette.ink) if len(names) > 1 else dash.legend(None))
+    line = base.mark_line(strokeWidth=2.2).encode(
+        strokeDash=dash.legend(symbolStrokeColor=palette.ink) if len(names) > 1 else dash.legend(None)
+    )
     dots = base.mark_point(size=18, filled=True, opacity=1)
     smallest = min(p.num_bytes for p in points)
     least = {w: min((p.seconds for p in points if p.wire == w and p.num_bytes == smallest), default=None) for w in wires}
@@ -104,7 +106,7 @@ def latency(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     return Chart(
         name="latency",
         title="Small messages",
-        caption="Time of one all-reduce where start-up rules. Eager is what a training loop pays; a CUDA graph is what the wire itself needs.",
+        caption="Time of one all-reduce where start-up rules. Eager is what a training loop pays, a CUDA graph what the wire needs.",
         says=f"An all-reduce of {size(smallest)} takes, at best: {said}.",
         spec=dressed(alt.layer(line, dots).properties(width=WIDTH, height=260), palette),
         table=_latency_table(points, wires, several=several),
@@ -130,7 +132,8 @@ def _limits(
     """At the right edge: from low to high what each wire should reach; across: what the links can carry at most."""
     measured = {(p.label, p.operation, p.wire, p.world_size) for p in points}
     largest = max(p.num_bytes for p in points)
-    values, tops = [], {}
+    values: list[dict[str, Any]] = []
+    tops: dict[tuple[str, int], float] = {}
     for item in items:
         for e in item.run.expectations:
             if e.world_size is None or (item.label, e.subject, e.wire, e.world_size) not in measured:
@@ -154,7 +157,9 @@ def _limits(
         base.mark_tick(thickness=2.5, width=14, orient="horizontal").encode(x="size:Q", y="mid:Q", tooltip=tip),
     ]
     if tops and on_gpus:
-        top = [{"op": op, "n": n, "busbw": digits(value), "text": f"{value:.4g} GB/s: what the links carry"} for (op, n), value in tops.items()]
+        top = [
+            {"op": op, "n": n, "busbw": digits(value), "text": f"{value:.4g} GB/s: what the links carry"} for (op, n), value in tops.items()
+        ]
         rule = alt.Chart(rows(top)).transform_filter(f"datum.op === op && {ranks}").encode(y="busbw:Q")
         layers.insert(0, rule.mark_rule(strokeDash=[3, 3], strokeWidth=1.2, color=palette.quiet))
         layers.insert(1, rule.mark_text(align="left", dx=4, dy=-7, color=palette.quiet, fontSize=11).encode(x=alt.value(0), text="text:N"))
