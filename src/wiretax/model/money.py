@@ -43,7 +43,8 @@ class PlanOption:
     billing: Billing = "on_demand"
     hourly_cost: float | None = None
     """For everything that is rented, per hour."""
-    basis: Basis = "exact"
+    basis: Basis | None = "exact"
+    """Null where the efficiency is not known."""
     efficiency_range: Interval | None = None
     hours_range: Interval | None = None
     cost_range: Interval | None = None
@@ -52,10 +53,13 @@ class PlanOption:
     cost_per_token: float | None = None
     tokens_per_second: float | None = None
     """Of a service (``--inference``), all requests together."""
+    tokens_per_second_range: Interval | None = None
     wire_tax_per_hour: float | None = None
     """Money paid each hour for GPU time that communication takes."""
     extra_cost_per_hour_saved: float | None = None
     """Against the cheapest way on one GPU: what each hour by which the job ends sooner costs. Negative: sooner and cheaper."""
+    marginal_cost_per_hour_saved: float | None = None
+    """The same against the next smaller number of GPUs of the same offer."""
     break_even_efficiency_fraction: float | None = None
     """From this efficiency on the option costs no more than one GPU; above 1 where it never does."""
     break_even_gpu_hour_price: float | None = None
@@ -84,8 +88,10 @@ class PlanOption:
             "hours_at_quantile",
             "cost_per_token",
             "tokens_per_second",
+            "tokens_per_second_range",
             "wire_tax_per_hour",
             "extra_cost_per_hour_saved",
+            "marginal_cost_per_hour_saved",
             "break_even_efficiency_fraction",
             "break_even_gpu_hour_price",
             "batch_per_gpu",
@@ -125,8 +131,10 @@ class Plan:
     choice: int | None = None
     """Index into ``options``; null when none is feasible."""
     sentence: str = ""
+    purpose: Literal["training", "inference"] = "training"
     deadline_hours: float | None = None
     budget: float | None = None
+    """For the whole job; of a service for an hour."""
     currency: str | None = None
     one_gpu_hours: float | None = None
     """Of the best single GPU among the offers, whether or not it fits."""

@@ -53,7 +53,7 @@ def run_cost(price: Price, num_gpus: int, hours: float) -> float:
 
 
 def wire_tax_per_hour(hourly: float, efficiency: float) -> float:
-    """Money an hour that pays for waiting on the wire: ``hourly x (1 - e)``; 0 where more GPUs were measured to do more than N times one."""
+    """Money an hour that pays for waiting on the wire: ``hourly x (1 - e)``; 0 where N GPUs do more than N times one."""
     return hourly * max(1.0 - efficiency, 0.0)
 
 
