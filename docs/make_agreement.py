@@ -1,0 +1,86 @@
+"""Writes docs/agreement.md: our collectives beside nccl-tests on the same machine, from the raw output of both.
+
+``python docs/make_agreement.py``; a test fails when the page is stale.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from wiretax.store.folder import load_run
+from wiretax.units import size
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "h200x2"
+PAGE = Path(__file__).with_name("agreement.md")
+SHOWN = (8, 1 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30)
+
+
+def _comparer() -> ModuleType:
+    """benchmarks/against_nccl_tests.py, which is no package."""
+    spec = importlib.util.spec_from_file_location("against_nccl_tests", ROOT / "benchmarks" / "against_nccl_tests.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def comparisons() -> list[Any]:
+    """Every operation and wire that both tools measured, in the order of the page."""
+    comparer = _comparer()
+    theirs, ours = [], []
+    for path in sorted(RESULTS.glob("nccl_tests_*.txt")):
+        wire = next(name for name in ("default", "p2p_off", "socket") if f"_{name}_" in path.name)
+        operation, world_size, figures = comparer.read_nccl_tests(path.read_text(encoding="utf-8"), path.name)
+        theirs.append(((wire, operation, world_size), figures))
+    for path in sorted(RESULTS.glob("ours_*.json")):
+        ours.extend(comparer.read_run(json.loads(path.read_text(encoding="utf-8")), path.name).items())
+    left, right = comparer.merge(ours), comparer.merge(theirs)
+    return [comparer.compare(key, left[key], right[key]) for key in sorted(right) if key in left]
+
+
+def page() -> str:
+    """The page as text."""
+    run = load_run(RESULTS / "ours_default_0.json")
+    machine = run.machine
+    assert machine is not None
+    software = machine.software
+    loaded = software.nccl_loaded.version if software.nccl_loaded else "unknown"
+    lines = [
+        "# Beside nccl-tests",
+        "",
+        "The same collectives on the same two GPUs, measured in turns, three rounds of each tool. Theirs is the median over rounds and",
+        "placements of nccl-tests 2.19.6, ours the median over rounds of the better of CUDA graph and pipelined eager.",
+        "The raw output of both lies in `benchmarks/results/h200x2/`; this page is made by `docs/make_agreement.py`.",
+        "",
+        f"Machine: {len(machine.gpus)} x {machine.gpus[0].name}, driver {software.driver}, torch {software.torch}, NCCL {loaded},"
+        f" {run.created_at[:10]}.",
+        "",
+    ]
+    for comparison in comparisons():
+        lines += [f"## {comparison.key[1]} over {comparison.key[0]}", ""]
+        lines += [
+            "| size | ours, us | theirs, us | ours, busbw GB/s | theirs, busbw GB/s | ratio |",
+            "| ---: | ---: | ---: | ---: | ---: | ---: |",
+        ]
+        for row in comparison.rows:
+            if row.num_bytes in SHOWN:
+                lines.append(
+                    f"| {size(row.num_bytes)} | {row.our_seconds * 1e6:.1f} | {row.their_seconds * 1e6:.1f} "
+                    f"| {row.our_busbw / 1e9:.2f} | {row.their_busbw / 1e9:.2f} | {row.busbw_ratio:.3f} |"
+                )
+        lines.append("")
+        lines += [f"- {name}: {value:.3f}" for name, value in comparison.figures.items()]
+        lines += [f"- not agreed: {failure}" for failure in comparison.failures]
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
