@@ -52,6 +52,8 @@ def page() -> str:
     assert machine is not None
     software = machine.software
     loaded = software.nccl_loaded.version if software.nccl_loaded else "unknown"
+    versions = f"driver {software.driver}, torch {software.torch}, NCCL {loaded}, {run.created_at[:10]}"
+    heading = "| size | ours, us | theirs, us | ours, busbw GB/s | theirs, busbw GB/s | ratio |"
     lines = [
         "# Beside nccl-tests",
         "",
@@ -59,8 +61,7 @@ def page() -> str:
         "placements of nccl-tests 2.19.6, ours the median over rounds of the better of CUDA graph and pipelined eager.",
         "The raw output of both lies in `benchmarks/results/h200x2/`; this page is made by `docs/make_agreement.py`.",
         "",
-        f"Machine: {len(machine.gpus)} x {machine.gpus[0].name}, driver {software.driver}, torch {software.torch}, NCCL {loaded},"
-        f" {run.created_at[:10]}.",
+        f"Machine: {len(machine.gpus)} x {machine.gpus[0].name}, {versions}.",
         "",
     ]
     for comparison in comparisons():
