@@ -121,6 +121,21 @@ class Counts(Kind):
         return tuple(dict.fromkeys(int(part) for part in parts))
 
 
+class Words(Kind):
+    """``ddp,fsdp2``: names, each once; what they may be is known to whoever uses them."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The names of a text, in the order given."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(part.strip() for part in str(value).split(",")))
+        if not all(names):
+            self.fail(f"{value!r} is no list of names; write a,b.", param, ctx)
+        return names
+
+
 def levers(texts: Sequence[str], kind: type[Levers], **known: Any) -> Levers:
     """The levers of ``--set NAME=VALUE``, by torch's names.
 

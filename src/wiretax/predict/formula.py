@@ -99,7 +99,7 @@ def ladder() -> tuple[Rung, ...]:
     for generation in (3, 4, 5, 6):
         link = pcie_rate(generation, WIDTH)
         assert link is not None
-        for key, how in (("staged_ring", "P2P off, through host memory"), ("pcie_ring", "P2P")):
+        for key, how in (("staged_ring", "through host memory"), ("pcie_ring", "P2P")):
             share = fraction(key)
             rungs.append(
                 Rung(

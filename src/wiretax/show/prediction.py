@@ -43,12 +43,12 @@ def predictions(run: Run, symbols: Symbols) -> list[RenderableType]:
     whole = [one for one in run.forecasts if _is_step(one)]
     for workload, batch in dict.fromkeys((one.workload, one.batch_per_gpu) for one in whole):
         own = [one for one in whole if (one.workload, one.batch_per_gpu) == (workload, batch)]
-        title = f"{workload}, batch {batch} a GPU"
-        parts += _table(title, own, _step_columns(own, symbols), symbols)
+        parts += _table(f"{workload}, batch {batch} a GPU", own, _step_columns(own, symbols), symbols)
     bare = [one for one in run.forecasts if _is_formula(one)]
     for workload in dict.fromkeys(one.workload for one in bare):
         own = [one for one in bare if one.workload == workload]
         parts += _table(workload, own, _formula_columns(own, symbols), symbols)
+    parts += _notes([*whole, *bare], symbols)
     rest = tuple(one for one in run.forecasts if not _is_step(one) and not _is_formula(one))
     return parts + bounds(replace(run, forecasts=rest), symbols)
 
@@ -119,7 +119,7 @@ def _step(forecast: Forecast) -> Interval:
 
 
 def _table(title: str, items: Sequence[Forecast], columns: Sequence[Column], symbols: Symbols) -> list[RenderableType]:
-    """Rows by strategy, wire and number of GPUs; what all rows share stands in the title, and what they assume below."""
+    """Rows by strategy, wire and number of GPUs; what all rows share stands in the title."""
     many = [one for one in items if one.num_gpus > 1] or list(items)
     strategies, wires = (list(dict.fromkeys(getattr(one, name) for one in many)) for name in ("strategy", "wire"))
     leading: list[Column] = []
@@ -134,7 +134,7 @@ def _table(title: str, items: Sequence[Forecast], columns: Sequence[Column], sym
         table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
     for one in items:
         table.add_row(*(column.cell(one) for column in (*leading, Column("", lambda item: str(item.num_gpus)), *columns)))
-    return [indented(Text(f"{title}{': ' if shared else ''}{' '.join(shared)}")), indented(table), *_notes(items, symbols)]
+    return [indented(Text(f"{title}{': ' if shared else ''}{' '.join(shared)}")), indented(table)]
 
 
 def _notes(items: Sequence[Forecast], symbols: Symbols) -> list[RenderableType]:
@@ -151,9 +151,9 @@ def _notes(items: Sequence[Forecast], symbols: Symbols) -> list[RenderableType]:
 
 
 def _rows(rows: Sequence[Forecast], of: Sequence[Forecast]) -> str:
-    """Which rows: by strategy where there are several, by wire likewise, by number of GPUs where not all are meant."""
+    """Which rows: by workload, strategy, wire and number of GPUs, each where not all are meant."""
     words = []
-    for name in ("strategy", "wire"):
+    for name in ("workload", "strategy", "wire"):
         everything = {getattr(one, name) for one in of}
         own = list(dict.fromkeys(getattr(one, name) for one in rows))
         if len(own) < len(everything):

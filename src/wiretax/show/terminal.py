@@ -27,6 +27,8 @@ from wiretax.units import percent
 WIDEST = 116
 """Columns beyond which lines of prose are hard to read; only the pair matrix uses more."""
 
+PREDICTED = {"predict": "predicted: the truth should lie between low and high 9 times out of 10"}
+
 _TRAILING = re.compile(r"[ ]+$", re.MULTILINE)
 
 SEVERITY_STYLE = {"info": "cyan", "warning": "yellow", "problem": "bold red", "critical": "bold red reverse"}
@@ -104,7 +106,9 @@ def _parts(run: Run, console_width: int, width: int, symbols: Symbols) -> Iterab
     yield from heading(run, symbols)
     if run.command != "predict":  # nothing was measured; the machine of its wire stands in the heading
         yield from _machine_parts(run, console_width, width, symbols)
-    yield from _section("Training", "predicted from the figures above, from low to high", predictions(run, symbols))
+    yield from _section(
+        "Training", PREDICTED.get(run.command, "predicted from the figures above, from low to high"), predictions(run, symbols)
+    )
     yield from _section("Money", "", money_lines(run, symbols))
     yield from _section("Not measured", "", _not_measured(run, symbols))
     yield from _section("Findings", "", _findings(run.findings, symbols))

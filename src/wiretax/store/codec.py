@@ -10,6 +10,7 @@ import msgspec
 
 from wiretax.errors import BadDocument
 from wiretax.model.machine import Machine
+from wiretax.model.profile import Profile
 from wiretax.model.reading import explain, not_finite
 from wiretax.model.run import SCHEMA_VERSION, Run
 
@@ -20,10 +21,10 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UPGRADES: dict[int, Upgrade] = {}
 """From version N to N + 1. Version 1 is the first, so there is none yet; ``decode_run`` applies them in order."""
 
-Document = TypeVar("Document", Run, Machine)
+Document = TypeVar("Document", Run, Machine, Profile)
 
 
-def encode(document: Run | Machine, *, indent: bool = True) -> bytes:
+def encode(document: Run | Machine | Profile, *, indent: bool = True) -> bytes:
     """Bytes of a document as UTF-8 JSON.
 
     Raises:
@@ -79,6 +80,23 @@ def decode_machine(data: bytes, source: str) -> Machine:
     if not {"gpus", "software", "surroundings"} & raw.keys():
         raise BadDocument(f"{source}: not a recorded machine: none of $.gpus, $.software, $.surroundings is there.")
     return _convert(raw, Machine, source)
+
+
+def decode_profiles(data: bytes, source: str) -> tuple[Profile, ...]:
+    """The profiles of a run, or the one that a file holds alone.
+
+    Raises:
+        BadDocument: see :func:`decode_run`, or a run without a profile.
+    """
+    raw = _parse(data, source)
+    if "schema_version" in raw and "run_id" in raw:
+        found = decode_run(data, source).training.profiles
+        if not found:
+            raise BadDocument(f"{source}: $.training.profiles is empty: this run profiled nothing.", do="`wiretax profile` makes one.")
+        return found
+    if not {"workload", "parameters", "bare"} <= raw.keys():
+        raise BadDocument(f"{source}: not a profile: $.workload, $.parameters and $.bare are not all there.")
+    return (_convert(raw, Profile, source),)
 
 
 def _parse(data: bytes, source: str) -> dict[str, Any]:
