@@ -195,7 +195,13 @@ def user_collectives(run: Run, operation: str = "all_reduce") -> tuple[Collectiv
 
 
 def pair_copies(run: Run, *, route: str, direction: str = "one_way", concurrency: str = "alone") -> dict[tuple[int, int], Copy]:
-    """GPU to GPU copies of a kind by ordered pair; the largest buffer wins where several were copied."""
+    """GPU to GPU copies of a kind by ordered pair; the largest buffer wins where several were copied.
+
+    Other people's tables may hold only copies both ways at once; they then stand for the one-way copies of their kind, because a
+    figure is that of one direction in either.
+    """
+    if direction == "one_way" and not any(c.route == route and c.direction == "one_way" for c in _rates_between(run)):
+        direction = "both_ways"
     found: dict[tuple[int, int], Copy] = {}
     for copy in run.measurements.copies:
         if copy.source_gpu is None or copy.target_gpu is None or copy.bandwidth_bytes_per_second is None:
@@ -206,6 +212,18 @@ def pair_copies(run: Run, *, route: str, direction: str = "one_way", concurrency
         if key not in found or found[key].num_bytes < copy.num_bytes:
             found[key] = copy
     return found
+
+
+def _rates_between(run: Run) -> Iterable[Copy]:
+    """Copies from one GPU to another whose rate is known."""
+    return (
+        c
+        for c in run.measurements.copies
+        if c.source_gpu is not None
+        and c.target_gpu is not None
+        and c.source_gpu != c.target_gpu
+        and c.bandwidth_bytes_per_second is not None
+    )
 
 
 def host_copies(run: Run, gpu: int, *, concurrency: str = "alone") -> tuple[float, ...]:

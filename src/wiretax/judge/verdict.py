@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from wiretax.judge import facts
+from wiretax.judge import facts, seen, undecided
 from wiretax.judge.checks import ALL
 from wiretax.judge.choice import best_subset
 from wiretax.judge.expectation import Expectation, WireClass, class_of, expect_measured, expectations
@@ -111,7 +111,8 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
         for finding in check(run):
             found.setdefault((finding.code, finding.title), finding)
     findings = list(found.values())
-    findings += _nothing_wrong(run, findings)
+    concluded = _nothing_wrong(run, findings)
+    findings += concluded or (undecided.conclude(run, findings) if seen.is_pasted(run) else [])
     return tuple(sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity)))
 
 
@@ -317,6 +318,8 @@ def _nothing_wrong(run: Run, findings: list[Finding]) -> list[Finding]:
                 confirm="wiretax check --full",
             )
         ]
+    if seen.is_pasted(run):
+        return []
     pairs = facts.unordered_pairs(run.machine)
     paths = [facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu) for both in pairs]
     complete = len(pairs) == len(gpus) * (len(gpus) - 1) // 2

@@ -11,6 +11,7 @@ from wiretax.model.machine import Machine
 from wiretax.model.measurement import Expected, Measurements
 from wiretax.model.money import Plan, Price
 from wiretax.model.observation import Observation
+from wiretax.model.pasted import InputNote, Part
 from wiretax.model.training import Training
 
 SCHEMA_VERSION = 1
@@ -60,6 +61,10 @@ class Run:
     machine: Machine | None = None
     price: Price | None = None
     observations: tuple[Observation, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """``diagnose`` only, where the texts are of several machines, states or runs; ``machine`` is then the one that they tell most of."""
+    input_notes: tuple[InputNote, ...] = ()
+    """``diagnose`` only: files that could not be read, damaged lines, and lines that were not understood."""
     measurements: Measurements = field(default_factory=Measurements)
     expectations: tuple[Expected, ...] = ()
     """What the wires and pairs of this machine should reach; every "% of its limit" is a measurement over one of these."""

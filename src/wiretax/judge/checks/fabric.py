@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from wiretax.judge import seen
 from wiretax.judge.facts import evidence, gpus_list
-from wiretax.model.finding import Evidence, Finding
+from wiretax.model.finding import Finding
 from wiretax.model.run import Run
 
 NVLINK_XID = 74
 """NVIDIA's Xid list: 74 is an NVLink error."""
 
+SYSTEM_NOT_READY = 802
+"""``cudaErrorSystemNotReady``."""
+
 
 def check(run: Run) -> Iterator[Finding]:
     """``not_supported`` is normal for cards without NVSwitch, and an unread state says nothing."""
-    yield from _fabric(run)
+    echoes = seen.lines(seen.warnings(run, "nvls_failure"), 2)
+    registered = [replace(finding, evidence=(*finding.evidence, *echoes)) for finding in _fabric(run)]
+    yield from registered
+    if not registered:
+        yield from _said(run)
+    yield from _partition(run)
     yield from _xid(run)
 
 
@@ -48,20 +59,98 @@ def _fine(status: str) -> bool:
     return first.strip().lower() in ("success", "ok", "n/a", "nvml_success") and not health.strip()
 
 
-def _xid(run: Run) -> Iterator[Finding]:
-    seen = [
-        Evidence(source=o.source, line=o.line or None, text=f"Xid {NVLINK_XID}")
-        for o in run.observations
-        if o.kind == "xid" and NVLINK_XID in (o.values.get("xid"), o.values.get("number"), o.values.get("code"))
+def _said(run: Run) -> Iterator[Finding]:
+    """What NCCL, CUDA and the fabric manager say where no GPU's registration was pasted.
+
+    The fabric manager also fails on hosts without NVSwitch ("nothing to do"): there it is not needed, and that is no fault.
+    """
+    nvls = seen.warnings(run, "nvls_failure")
+    not_ready = [
+        o
+        for o in seen.of(run, "torch.cuda_init")
+        if seen.whole(o, "code") == SYSTEM_NOT_READY or "not yet initialized" in seen.text(o, "error")
     ]
-    if seen:
+    not_ready += [o for o in seen.warnings(run, "cuda_failure") if o.values.get("code") == SYSTEM_NOT_READY]
+    waiting = [o for o in seen.of(run, "nccl.fabric") if o.values.get("state") in ("in_progress", "not_started")]
+    manager = seen.of(run, "fabric.manager")
+    needless = seen.of(run, "fabric.manager", event="nothing_to_do") or seen.of(run, "fabric.nvswitch", present=False)
+    failed = [o for o in manager if o.values.get("event") in ("failed", "inactive", "version_mismatch")]
+    if needless and not _has_switches(run):
+        failed = []
+    if not nvls and not not_ready and not waiting and not failed:
+        return
+    certain = bool(not_ready and failed) or bool(waiting) or any(o.values.get("event") == "version_mismatch" for o in failed)
+    only_nvls = bool(nvls) and not not_ready and not waiting and not failed
+    yield Finding(
+        code="fabric-not-ready",
+        severity="problem" if nvls or not_ready or waiting or _has_switches(run) else "warning",
+        confidence="certain" if certain else "likely",
+        title="NVLink SHARP cannot be set up: the NVSwitch fabric is not in order (fabric manager restarted without resetting the GPUs?)"
+        if only_nvls
+        else "The NVSwitch fabric is not ready",
+        evidence=seen.lines((*not_ready, *waiting, *failed, *nvls)),
+        effect="CUDA fails with error 802 (system not yet initialized), or NCCL with three GPUs and more while two work.",
+        remedy="Start the fabric manager of the driver's own version (`sudo systemctl restart nvidia-fabricmanager`), then reset all GPUs "
+        "or reboot; on B200 the NVLink subnet manager (nvlsm) must be installed too. To go on meanwhile: `export NCCL_NVLS_ENABLE=0`. In a "
+        "container or virtual machine only the host can.",
+        confirm="nvidia-smi -q | grep -A3 Fabric && systemctl status nvidia-fabricmanager && NCCL_NVLS_ENABLE=0 wiretax check --quick",
+    )
+
+
+def _has_switches(run: Run) -> bool:
+    """Whether the machine is one with NVSwitches, as far as names and states tell."""
+    if any(o.kind == "nvswitch.sxid" for o in run.observations) or seen.of(run, "fabric.nvswitch", present=True):
+        return True
+    if run.machine is not None and any(gpu.fabric_state in ("completed", "in_progress", "not_started") for gpu in run.machine.gpus):
+        return True
+    return any("HBM3" in name or "SXM" in name or "HGX" in name or "B200" in name or "B300" in name for name in seen.gpu_names(run))
+
+
+def _partition(run: Run) -> Iterator[Finding]:
+    """A virtual machine with NVSwitch GPUs whose partition was not activated by the host."""
+    found = [
+        o
+        for o in seen.of(run, "gpu.fabric")
+        if re.search(
+            r"Partition Assigned\s+(?:No|False)|Incorrect Configuration\s+(?!None|N/A|No\b|False)\w", seen.text(o, "health"), re.IGNORECASE
+        )
+    ]
+    found += [
+        o
+        for o in seen.of(run, "fabric.manager")
+        if re.search(r"partition.{0,60}(?:fail|not|error|inactive)", seen.text(o, "message"), re.IGNORECASE)
+    ]
+    if found:
+        yield Finding(
+            code="nvswitch-partition-missing",
+            severity="problem",
+            confidence="likely",
+            title="The NVSwitch partition of these GPUs is not active",
+            evidence=seen.lines(found),
+            effect="Their NVLinks lead nowhere: CUDA fails to start, or data goes over PCIe.",
+            remedy="The host's fabric manager must activate the partition for this virtual machine before it boots (`fmpm -a "
+            "PARTITION`); ask "
+            "the provider.",
+            confirm="nvidia-smi -q | grep -A12 Fabric && nvidia-smi topo -m",
+        )
+
+
+def _xid(run: Run) -> Iterator[Finding]:
+    lines = [
+        *(o for o in seen.of(run, "xid") if NVLINK_XID in (o.values.get("xid"), o.values.get("number"), o.values.get("code"))),
+        *seen.of(run, "nvlink.fatal"),
+        *(o for o in seen.of(run, "nvswitch.sxid") if o.values.get("fatal")),
+    ]
+    if lines:
         yield Finding(
             code="nvlink-xid",
             severity="problem",
             confidence="certain",
-            title="The kernel log holds NVLink errors (Xid 74)",
-            evidence=tuple(seen[:8]),
+            title="The kernel log holds NVLink errors (Xid 74)"
+            if any(o.kind != "nvswitch.sxid" for o in lines)
+            else "The kernel log holds fatal errors of an NVSwitch",
+            evidence=seen.lines(lines, 8),
             effect="The link failed at least once; a job on these GPUs stops when it happens again.",
             remedy="Reset the GPUs or reboot; if it returns, reseat bridge or board, or return the machine.",
-            confirm="sudo dmesg | grep -i 'xid.*74' && nvidia-smi nvlink -e",
+            confirm="sudo dmesg | grep -iE 'xid.*74|sxid' && nvidia-smi nvlink -e",
         )

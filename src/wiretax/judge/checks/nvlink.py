@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Finding
 from wiretax.model.machine import Gpu, Machine
@@ -17,9 +17,13 @@ def check(run: Run) -> Iterator[Finding]:
     if machine is None:
         return
     gpus = facts.usable_gpus(machine)
-    yield from _partial(gpus)
+    partial = list(_partial(gpus))
+    yield from partial
+    if not partial:
+        yield from _fewer_in_matrix(run, machine, gpus)
+        yield from _down(run, gpus)
     yield from _islands(machine, gpus)
-    yield from _no_bridge(machine, gpus)
+    yield from _no_bridge(run, machine, gpus)
     yield from _errors(gpus)
 
 
@@ -46,6 +50,57 @@ def _partial(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
         evidence=tuple(seen[:8]),
         effect="Every ring over that GPU runs at its remaining links' rate, and all others wait.",
         remedy="Reset the GPUs (`sudo nvidia-smi --gpu-reset`) or reboot; if the links stay down, reseat the bridge or return the machine.",
+        confirm="nvidia-smi nvlink -s",
+    )
+
+
+def _fewer_in_matrix(run: Run, machine: Machine, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    """Behind NVSwitches every pair has the same count: a GPU whose pairs all have fewer has lost links."""
+    indices = [gpu.index for gpu in gpus]
+    if len(indices) < 4 or not seen.is_pasted(run):
+        return
+    counts = {
+        (a, b): facts.nvlinks_between(facts.path_between(machine, a, b)) for place, a in enumerate(indices) for b in indices[place + 1 :]
+    }
+    if not counts or 0 in counts.values() or len(set(counts.values())) != 2:
+        return
+    most, fewer = max(counts.values()), min(counts.values())
+    for gpu in indices:
+        own = {count for pair, count in counts.items() if gpu in pair}
+        rest = {count for pair, count in counts.items() if gpu not in pair}
+        if own == {fewer} and rest == {most}:
+            yield Finding(
+                code="nvlink-partial",
+                severity="problem",
+                confidence="likely",
+                title=f"GPU {gpu} is joined by {fewer} NVLinks, all others by {most}",
+                evidence=(evidence(f"{facts.pairs_text((gpu, b) for b in indices if b != gpu)}: NV{fewer}", "machine.pairs"),),
+                effect="Every ring over that GPU runs at its remaining links' rate, and all others wait.",
+                remedy="See which links are down: `nvidia-smi nvlink -s`; reset the GPUs or reboot, then return the machine if they "
+                "stay down.",
+                confirm="nvidia-smi nvlink -s",
+            )
+            return
+
+
+def _down(run: Run, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    """Links that a list shows as down beside others that are up, with no peer to compare: by design on some boards, a fault on others."""
+    mixed = [
+        gpu for gpu in gpus if gpu.nvlinks and any(link.active for link in gpu.nvlinks) and any(not link.active for link in gpu.nvlinks)
+    ]
+    lines = [o for o in seen.of(run, "nvlink.inactive") if seen.whole(o, "gpu") in {gpu.index for gpu in mixed}]
+    if not mixed or not lines:
+        return
+    soldered = all("SXM" in (gpu.name or "") or "HBM" in (gpu.name or "") for gpu in mixed)
+    yield Finding(
+        code="nvlink-partial",
+        severity="warning" if soldered else "info",
+        confidence="likely" if soldered else "possible",
+        title=f"Some NVLinks of GPU {facts.gpus_list(gpu.index for gpu in mixed)} are down"
+        + ("" if soldered else ": normal for bridged cards and some boards, a fault elsewhere"),
+        evidence=seen.lines(lines, 8),
+        effect="Fewer links carry less; whether they should be up, a healthy machine of this kind shows.",
+        remedy="Compare with another machine of this kind; if links should be up, reset the GPUs or reseat the bridge.",
         confirm="nvidia-smi nvlink -s",
     )
 
@@ -86,8 +141,11 @@ def _islands(machine: Machine, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
     )
 
 
-def _no_bridge(machine: Machine, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
-    if len(gpus) < 2 or any(gpu.nvlinks_active != 0 or not gpu.nvlinks for gpu in gpus):
+def _no_bridge(run: Run, machine: Machine, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    said = seen.of(run, "nvlink.none_active", why="all_inactive")
+    if not said and (len(gpus) < 2 or any(gpu.nvlinks_active != 0 or not gpu.nvlinks for gpu in gpus)):
+        return
+    if any(gpu.nvlinks_active for gpu in gpus):
         return
     paths = {facts.path_between(machine, both[0].source_gpu, both[0].target_gpu) for both in facts.unordered_pairs(machine)}
     if any(facts.nvlinks_between(path) for path in paths):
@@ -97,7 +155,7 @@ def _no_bridge(machine: Machine, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
         severity="info",
         confidence="likely",
         title="These GPUs have NVLink ports, but none is connected",
-        evidence=(evidence(f"{len(gpus[0].nvlinks)} links on each GPU, all inactive", "machine.gpus"),),
+        evidence=seen.lines(said, 2) or (evidence(f"{len(gpus[0].nvlinks)} links on each GPU, all inactive", "machine.gpus"),),
         effect="They talk over PCIe; a bridge between two cards would be several times faster.",
         remedy="If the machine is yours, a bridge for each pair of cards helps; on a rented one ask for bridged cards.",
         confirm="nvidia-smi nvlink -s",

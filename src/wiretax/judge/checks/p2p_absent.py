@@ -6,18 +6,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wiretax.judge import facts
+from wiretax.data.gpu_families import never_has_p2p_over_pcie
+from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
-from wiretax.model.finding import Finding, Severity
+from wiretax.model.finding import Confidence, Finding, Severity
 from wiretax.model.machine import Machine, P2pCode
+from wiretax.model.observation import Observation
 from wiretax.model.run import Run
 from wiretax.units import rate, size
 
 _VGPU = re.compile(r"\bGRID\b|-\d+[ABCQ]\b")
 """Names of virtual GPUs end in the profile's memory and type (``A100-40C``, ``H100XM-80C``)."""
 
-_GEFORCE_WITHOUT_PEERS = re.compile(r"GeForce RTX (40|50)\d\d", re.IGNORECASE)
-"""The stock driver grants no PCIe peer access to these (NVIDIA forum statement; README of the patched kernel modules)."""
+NEVER_FROM_STOCK = "GeForce cards of the 40 and 50 series never get it from the stock driver"
 
 STAGED_REMEDY = (
     "No setting inside the job changes this. Synchronise less often (gradient accumulation with no_sync), keep the job on fewer GPUs, "
@@ -79,7 +80,11 @@ def check(run: Run) -> Iterator[Finding]:
         pairs = [pair for pair in grouped.get(code, ()) if not (set(mig) | virtual) & set(pair)]
         if pairs:
             yield _finding(run, machine, code, pairs)
-    yield from _cuda_refuses(run, machine, mig)
+    unasked = {} if grouped else _unasked(run)
+    for code, pairs in unasked.items():
+        yield _finding(run, machine, code, pairs, asked=False)
+    if not unasked:
+        yield from _cuda_refuses(run, machine, mig)
 
 
 def _refused(machine: Machine) -> dict[P2pCode, list[tuple[int, int]]]:
@@ -93,7 +98,18 @@ def _refused(machine: Machine) -> dict[P2pCode, list[tuple[int, int]]]:
     return grouped
 
 
-def _finding(run: Run, machine: Machine, code: P2pCode, pairs: list[tuple[int, int]]) -> Finding:
+def _unasked(run: Run) -> dict[P2pCode, list[tuple[int, int]]]:
+    """Codes of a matrix whose question was not pasted along. NS is left out: cards without NVLink answer so to the question for it."""
+    grouped: dict[P2pCode, list[tuple[int, int]]] = {}
+    for code in _ORDER[:-1]:
+        for observation in seen.of(run, "p2p.status", code=code):
+            first, second = seen.whole(observation, "source_gpu"), seen.whole(observation, "target_gpu")
+            if first is not None and second is not None:
+                grouped.setdefault(code, []).append((min(first, second), max(first, second)))
+    return {code: list(dict.fromkeys(pairs)) for code, pairs in grouped.items()}
+
+
+def _finding(run: Run, machine: Machine, code: P2pCode, pairs: list[tuple[int, int]], asked: bool = True) -> Finding:
     cause = _CAUSES[code]
     finding, title, severity, remedy = cause.finding, cause.title, cause.severity, cause.remedy
     names = sorted({gpu.name for gpu in machine.gpus if gpu.name is not None and any(gpu.index in pair for pair in pairs)})
@@ -105,17 +121,24 @@ def _finding(run: Run, machine: Machine, code: P2pCode, pairs: list[tuple[int, i
         severity = "critical"
         title = f"GPUs joined by NVLink are refused peer access ({code})"
         remedy = "Reset or reboot; with NVSwitches check the fabric manager. NCCL stops with an error on such a pair"
-    elif any(_GEFORCE_WITHOUT_PEERS.search(name) for name in names):
-        remedy += ". GeForce cards of the 40 and 50 series never get it from the stock driver, whatever reason it prints"
+    elif any(never_has_p2p_over_pcie(name) for name in names):
+        remedy += f". {NEVER_FROM_STOCK}, whatever reason it prints"
     elif code == "CNS" and facts.in_virtual_machine(machine):
         remedy += ". In a virtual machine the chipset is an emulated one, so the provider, not the card, decides"
-    seen = [evidence(f"{facts.pairs_text(pairs)}: read and write status {code}", "machine.pairs")]
+    said = seen.lines(seen.of(run, "nccl.p2p_disabled"), 2)
     return Finding(
         code=finding,
         severity=severity,
-        confidence="certain",
-        title=f"{title} ({len(pairs)} of {len(facts.unordered_pairs(machine))} pairs)",
-        evidence=tuple(seen),
+        confidence="certain" if asked else "likely",
+        title=f"{title} ({len(pairs)} of {max(len(facts.unordered_pairs(machine)), len(pairs))} pairs)",
+        evidence=(
+            evidence(f"{facts.pairs_text(pairs)}: read and write status {code}", "machine.pairs")
+            if asked
+            else evidence(
+                f"{facts.pairs_text(pairs)}: {code}; which of the driver's five questions that answers was not pasted", "machine.pairs"
+            ),
+            *(said if asked else seen.lines(seen.of(run, "p2p.status", code=code), 3)),
+        ),
         effect=staged_effect(run),
         remedy=f"{remedy}.",
         confirm="nvidia-smi topo -p2p r",
@@ -140,26 +163,67 @@ def _virtual(run: Run, machine: Machine, pairs: list[tuple[int, int]]) -> Findin
 
 
 def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Finding]:
-    """CUDA says no where the driver's matrix is silent or says yes."""
+    """CUDA, NCCL's log or a person's check says no where the driver's matrix is silent or says yes."""
     refused: list[tuple[int, int]] = []
+    promised = False
     for both in facts.unordered_pairs(machine):
         first, second = sorted((both[0].source_gpu, both[0].target_gpu))
         codes = facts.p2p_codes(machine, first, second)
         if first in mig or second in mig or codes - {"OK", "U"}:
             continue
+        promised = promised or "OK" in codes
         if any(pair.peer_access is False for pair in both):
             refused.append((first, second))
+    said = _said_so(run)
+    if not refused and (not said or mig or any(_refused(machine).values())):
+        return
+    shown = [evidence(f"{facts.pairs_text(refused)}: cudaDeviceCanAccessPeer says no", "machine.pairs")] if refused else []
+    # A log that refuses what the driver's own matrix grants is of another time or another machine.
+    confidence: Confidence = "likely" if promised and not refused else "certain"
+    if promised and not refused:
+        shown.append(evidence("the driver's own matrix says OK for some pairs", "machine.pairs"))
+    remedy = f"The reason is not known: ask the driver with `nvidia-smi topo -p2p r`. {STAGED_REMEDY}."
+    if seen.without_stock_p2p(run):
+        remedy = f"{NEVER_FROM_STOCK}. {STAGED_REMEDY}."
+    elif seen.is_amd(run):
+        remedy = f"Ask the driver with `rocm-smi --showtopoaccess`. {STAGED_REMEDY}."
+    yield Finding(
+        code="p2p-unsupported",
+        severity="warning",
+        confidence=confidence,
+        title=_whom(machine, refused, seen.of(run, "nccl.p2p_disabled")),
+        evidence=(*shown, *seen.lines(said, 4)),
+        effect=staged_effect(run),
+        remedy=remedy,
+        confirm="nvidia-smi topo -p2p r",
+    )
+
+
+def _said_so(run: Run) -> tuple[Observation, ...]:
+    """Lines that state a refusal: NCCL prints its line only where its own distance policy would have allowed the pair."""
+    return (
+        *seen.of(run, "nccl.p2p_disabled", nvlink=False),
+        *seen.of(run, "nccl.p2p_not_enabled"),
+        *seen.of(run, "peer.access", all_pairs=True, access=False),
+        *(o for o in seen.of(run, "nccl.p2p_type") if o.values.get("all_cuda_p2p") is False),
+        *(o for o in seen.of(run, "amd.link") if o.values.get("access") is False),
+        *seen.of(run, "framework.custom_all_reduce", reason="no_p2p"),
+    )
+
+
+def _whom(machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observation, ...]) -> str:
+    """Which pairs: a log has one line for each direction of a pair, and each rank may print it."""
+    total = len(facts.unordered_pairs(machine)) or len(machine.gpus) * (len(machine.gpus) - 1) // 2
+    ends = [(seen.whole(o, "source_gpu"), seen.whole(o, "target_gpu")) for o in lines]
+    named = {(min(a, b), max(a, b)) for a, b in ends if a is not None and b is not None}
+    count = sum(seen.whole(o, "count") or 1 for o in lines)
     if refused:
-        yield Finding(
-            code="p2p-unsupported",
-            severity="warning",
-            confidence="certain",
-            title=f"CUDA refuses peer access for {len(refused)} of {len(facts.unordered_pairs(machine))} pairs",
-            evidence=(evidence(f"{facts.pairs_text(refused)}: cudaDeviceCanAccessPeer says no", "machine.pairs"),),
-            effect=staged_effect(run),
-            remedy=f"The reason is not known: ask the driver with `nvidia-smi topo -p2p r`. {STAGED_REMEDY}.",
-            confirm="nvidia-smi topo -p2p r",
-        )
+        return f"CUDA refuses peer access for {len(refused)} of {max(total, len(refused))} pairs"
+    if named and total:
+        return f"The driver refuses peer access, NCCL's log says: for {len(named)} of {max(total, len(named))} pairs by name"
+    if total and count >= 2 * total:
+        return f"The driver refuses peer access for all {total} pairs ({count} lines are both directions of each)"
+    return "The driver refuses peer access between the GPUs"
 
 
 def staged_effect(run: Run) -> str:

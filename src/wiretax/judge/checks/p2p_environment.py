@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wiretax.data import nccl_policy
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Confidence, Evidence, Finding, Severity
 from wiretax.model.run import Run
@@ -21,6 +21,7 @@ def check(run: Run) -> Iterator[Finding]:
         return
     yield from _p2p(run)
     yield from _shm(run)
+    yield from _elsewhere(run)
     level = facts.nccl_setting(run, "NCCL_P2P_LEVEL")
     if level is not None and nccl_policy.user_level(level[0]) is None:
         instead = "PHB" if level[0].strip().upper() == "NODE" else "one of LOC, NVL, PIX, PXB, PHB, SYS"
@@ -62,21 +63,82 @@ def _p2p(run: Run) -> Iterator[Finding]:
         return
     if pairs and not barred:
         return
-    seen = [evidence(f"set in {source}", "machine.software")]
+    shown = [evidence(f"set in {source}", "machine.software")]
     if barred:
-        seen.append(evidence(f"peer access is not refused for {facts.pairs_text(barred)}", "machine.pairs"))
+        shown.append(evidence(f"peer access is not refused for {facts.pairs_text(barred)}", "machine.pairs"))
     severity, confidence, effect, measured = _what_it_costs(run)
+    remedy = f"Remove it: {_removal(source, name)}."
+    if severity == "info" and measured:
+        remedy = "Leave it: without it nothing is gained on this machine."
+    harmless = _why_harmless(run)
+    if harmless and not measured:
+        severity, effect, remedy = (
+            "info",
+            harmless,
+            f"To see whether it is still needed, measure without it: `env -u {name} wiretax check`.",
+        )
+    elif not measured and seen.is_pasted(run) and seen.nvlink_joins_all(run):
+        severity, effect = "problem", "These GPUs are joined by NVLink, and their gradients go through host memory or sockets instead."
+        shown += seen.lines(seen.nvlink_lines(run), 1)
+    title = f"{name} keeps these GPUs from talking peer to peer"
+    if seen.of(run, "nccl.environment", means="NCCL_P2P_DISABLE=1"):
+        title = "Peer to peer is switched off: NCCL prints NCCL_P2P_DISABLE=1 as NCCL_P2P_LEVEL=LOC"
+        if severity != "info":
+            remedy = "Remove it: `unset NCCL_P2P_DISABLE` (and NCCL_P2P_LEVEL, if that is what was set), also from nccl.conf."
     yield Finding(
         code="p2p-disabled-by-environment",
         severity=severity,
         confidence=confidence,
-        title=f"{name} keeps these GPUs from talking peer to peer",
-        evidence=(*seen, *measured),
+        title=title,
+        evidence=(*shown, *measured),
         effect=effect,
-        remedy=f"Remove it: {_removal(source, name)}."
-        if severity != "info" or not measured
-        else "Leave it: without it nothing is gained on this machine.",
+        remedy=remedy,
         confirm=f"env -u {name} wiretax check --quick",
+    )
+
+
+def _why_harmless(run: Run) -> str | None:
+    """Pasted text only: the setting may be a cure, or take nothing away; then it is no fault."""
+    if not seen.is_pasted(run):
+        return None
+    if seen.of(run, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome="ok") or seen.of(run, "symptom", with_p2p=True):
+        return "It was set against a hang or wrong data, so it costs speed and keeps the job alive."
+    names = {gpu.name for gpu in run.machine.gpus if gpu.name} if run.machine else set()
+    if (
+        names
+        and names == set(seen.without_stock_p2p(run))
+        and not any(
+            facts.nvlinks_between(facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu))
+            for both in facts.unordered_pairs(run.machine)
+        )
+    ):
+        return "It takes nothing away: the stock driver never grants these cards peer access."
+    return None
+
+
+def _elsewhere(run: Run) -> Iterator[Finding]:
+    """Set for one command, in a program, or by a framework: that it was in force is likely, not read from NCCL itself."""
+    if facts.nccl_setting(run, "NCCL_P2P_DISABLE") is not None or facts.nccl_setting(run, "NCCL_P2P_LEVEL") is not None:
+        return
+    inside = [
+        observation
+        for kind in ("environment.command", "environment.code")
+        for observation in seen.of(run, kind, name="NCCL_P2P_DISABLE", value="1")
+    ]
+    by_framework = seen.of(run, "framework.p2p_switched_off")
+    # A transport that is peer to peer shows that the setting was not in force.
+    if (not inside and not by_framework) or "p2p" in seen.used(run):
+        return
+    harmless = _why_harmless(run) or (by_framework and "Frameworks do this for cards to which the driver grants no peer access anyway.")
+    yield Finding(
+        code="p2p-disabled-by-environment",
+        severity="info" if harmless else "warning",
+        confidence="likely",
+        title="NCCL_P2P_DISABLE=1 is set by the framework" if by_framework else "NCCL_P2P_DISABLE=1 is set for this program",
+        evidence=seen.lines((*by_framework, *inside)),
+        effect=harmless or "Gradients go through host memory although the GPUs might talk directly.",
+        remedy="Leave it out unless it is there against a hang, and compare: `env -u NCCL_P2P_DISABLE wiretax check`.",
+        confirm="NCCL_DEBUG=INFO wiretax check --quick 2>&1 | grep NCCL_P2P",
     )
 
 
@@ -84,16 +146,29 @@ def _shm(run: Run) -> Iterator[Finding]:
     setting = facts.nccl_setting(run, "NCCL_SHM_DISABLE")
     if setting is None or setting[0].strip() != "1":
         return
-    used = {kind for c in facts.user_collectives(run) for kind in facts.transports_of(c)}
+    used = seen.used(run)
     if used and "net" not in used:
         return
     severity, confidence, effect, measured = _what_it_costs(run)
+    title = "NCCL_SHM_DISABLE=1 leaves only sockets where peer to peer is not possible"
+    shown = [evidence(f"set in {setting[1]}", "machine.software")]
+    log = seen.log(run)
+    if log is not None and "net" in log.by_class:
+        severity = "problem"
+        also = facts.nccl_setting(run, "NCCL_P2P_DISABLE")
+        shown += seen.lines(log.by_class["net"], 2)
+        effect = "GPUs of one host exchange gradients over TCP: ten to a hundred times slower than peer to peer or host memory."
+        title = (
+            "GPUs of one host talk over sockets, because NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 switch off both ways within a host"
+            if also is not None and also[0].strip() == "1"
+            else "GPUs of one host talk over sockets, because NCCL_SHM_DISABLE=1 switches off the way through host memory"
+        )
     yield Finding(
         code="shm-disabled-by-environment",
         severity=severity if used else "info",
         confidence=confidence,
-        title="NCCL_SHM_DISABLE=1 leaves only sockets where peer to peer is not possible",
-        evidence=(evidence(f"set in {setting[1]}", "machine.software"), *measured),
+        title=title,
+        evidence=(*shown, *measured),
         effect=effect if used else "It costs nothing where all GPUs talk peer to peer; elsewhere it means sockets.",
         remedy=f"Remove it: {_removal(setting[1], 'NCCL_SHM_DISABLE')}.",
         confirm="env -u NCCL_SHM_DISABLE wiretax check --quick",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wiretax.data import nccl_policy
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Confidence, Evidence, Finding, Severity
 from wiretax.model.measurement import OPERATIONS
@@ -32,7 +32,7 @@ def check(run: Run) -> Iterator[Finding]:
         path = facts.path_between(machine, first, second)
         if facts.p2p_allowed(machine, first, second) and nccl_policy.within(path, policy.level) is False:
             declined.append((first, second, path or ""))
-    used = {kind for c in facts.user_collectives(run) for kind in facts.transports_of(c)}
+    used = seen.used(run)
     # The log outranks the rule: where NCCL went peer to peer everywhere, it declined nothing.
     if not declined or used == {"p2p"}:
         return

@@ -50,7 +50,7 @@ def _slow_pairs(run: Run) -> dict[tuple[int, int], Evidence]:
                 equals = _equals(run, copies, pair)
                 if equals is not None and reached < AMONG_EQUALS * equals:
                     path = facts.path_between(run.machine, *pair)
-                    text = f"{pair[0]} to {pair[1]} ({route}): {rate(reached)}; other {path} pairs have {rate(equals)}"
+                    text = f"{pair[0]} to {pair[1]} ({route}): {rate(reached)}; other {f'{path} ' if path else ''}pairs have {rate(equals)}"
                     slow[pair] = evidence(text, "measurements.copies")
         if copies:
             break
@@ -60,7 +60,7 @@ def _slow_pairs(run: Run) -> dict[tuple[int, int], Evidence]:
 def _equals(run: Run, copies: dict[tuple[int, int], Copy], pair: tuple[int, int]) -> float | None:
     """The median of at least three other pairs with the same topology code. Staged pairs are not compared: uplinks decide there."""
     path = facts.path_between(run.machine, *pair)
-    if path is None:
+    if path is None and not _one_gpu_apart(run, copies, pair):
         return None
     others = [
         copy.bandwidth_bytes_per_second or 0.0
@@ -70,12 +70,26 @@ def _equals(run: Run, copies: dict[tuple[int, int], Copy], pair: tuple[int, int]
     return median(others) if len(others) >= 3 else None
 
 
+def _one_gpu_apart(run: Run, copies: dict[tuple[int, int], Copy], pair: tuple[int, int]) -> bool:
+    """Pasted matrices without topology: a GPU slow to every other is odd whatever joins them; single slow pairs may be far apart."""
+    if run.machine is None or run.machine.origin != "pasted":
+        return False
+    usual = median(copy.bandwidth_bytes_per_second or 0.0 for copy in copies.values())
+    for gpu in pair:
+        own = [copy.bandwidth_bytes_per_second or 0.0 for other, copy in copies.items() if gpu in other]
+        if len(own) >= 4 and max(own) < AMONG_EQUALS * usual:
+            return True
+    return False
+
+
 def _finding(run: Run, slow: dict[tuple[int, int], Evidence]) -> Finding:
-    unordered = {(min(pair), max(pair)) for pair in slow}
+    unordered = sorted({(min(pair), max(pair)) for pair in slow})
     counts = Counter(gpu for pair in unordered for gpu in pair)
     gpu, hits = counts.most_common(1)[0]
     total = len(facts.unordered_pairs(run.machine))
     one_gpu = hits == len(unordered) > 1
+    # Without a topology a pasted matrix shows that a GPU is odd, not that its links allow more.
+    sure = all(facts.path_between(run.machine, *pair) is not None for pair in unordered)
     title = (
         f"Every slow pair includes GPU {gpu}: {facts.pairs_text(unordered)}"
         if one_gpu
@@ -84,13 +98,13 @@ def _finding(run: Run, slow: dict[tuple[int, int], Evidence]) -> Finding:
     return Finding(
         code="pair-slow",
         severity="warning" if all("(staged)" in found.text for found in slow.values()) else "problem",
-        confidence="certain",
+        confidence="certain" if sure else "likely",
         title=title,
         evidence=tuple(slow[pair] for pair in sorted(slow))[:10],
         effect=f"{len(unordered)} of {max(total, len(unordered))} pairs are slow, and a ring runs at its slowest pair's pace.",
         remedy=best_pair_remedy(run)
         or (
-            f"Leave GPU {gpu} out, or move it to another slot or riser."
+            f"See which slot GPU {gpu} has (x1 or x4, or behind the chipset): `nvidia-smi -q -d PCIE`; leave it out, or move it."
             if one_gpu
             else "Check slot, riser and switch of these GPUs; the cause is not known."
         ),

@@ -39,6 +39,8 @@ def check(run: Run) -> Iterator[Finding]:
             "In a container, recreate it so that it gets the host's library.",
             confirm="nvidia-smi",
         )
+    elif machine.driver_state == "error" and any(o.kind == "gpu.lost" for o in run.observations):
+        return  # The text says which GPU is gone: that is the finding.
     elif machine.driver_state == "error":
         yield Finding(
             code="driver-error",

@@ -35,7 +35,7 @@ def check(run: Run) -> Iterator[Finding]:
         return
     groups, seen = near_slower(run)
     if groups:
-        listed = "; ".join(facts.gpus_list(sorted(group)) for group in groups)
+        listed = "; ".join(facts.gpus_list(members) for members in sorted(sorted(group) for group in groups))
         sure = len(groups) > 1 or len(groups[0]) > 2 or _nearer_inside(run, groups)
         title = f"These GPUs seem to share an uplink: {listed}. Pairs inside such a group are slower than pairs across"
         yield _finding(run, "likely" if sure else "possible", title, seen)

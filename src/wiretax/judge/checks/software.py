@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wiretax.data import nccl_policy
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Finding
 from wiretax.model.run import Run
@@ -48,7 +48,9 @@ def _too_old(run: Run) -> Iterator[Finding]:
         return
     if any(c.backend == "nccl" and c.verified and c.world_size > 1 for c in run.measurements.collectives):
         return
-    for capability in sorted({gpu.compute_capability for gpu in run.machine.gpus if gpu.compute_capability is not None}):
+    if seen.of(run, "nccl.shared_memory_limit"):
+        return  # NCCL's own message is the better evidence, and another check reads it.
+    for capability in sorted({known for gpu in run.machine.gpus if (known := seen.capability(gpu)) is not None}):
         oldest = nccl_policy.oldest_for(capability)
         needed = nccl_policy.parse_version(oldest[0]) if oldest else None
         if oldest is None or needed is None or parsed >= needed:
@@ -103,7 +105,7 @@ def _known_bugs(run: Run) -> Iterator[Finding]:
     version = facts.nccl_version(run)
     if run.machine is None or version is None:
         return
-    capabilities = sorted({gpu.compute_capability for gpu in run.machine.gpus if gpu.compute_capability is not None})
+    capabilities = sorted({known for gpu in run.machine.gpus if (known := seen.capability(gpu)) is not None})
     for capability in capabilities:
         for bug in nccl_policy.bugs(version, capability, "crash"):
             crash = next(

@@ -1,0 +1,211 @@
+"""Watchdogs, flight recorders and NCCL's own report of a running job: who waited for whom, and at which operation."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from wiretax.judge import seen
+from wiretax.judge.facts import gpus_list
+from wiretax.model.finding import Finding
+from wiretax.model.observation import Observation
+from wiretax.model.run import Run
+
+_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """A time-out tells that ranks waited; sequence numbers tell whether they were at the same operation."""
+    timeouts = seen.of(run, "torch.watchdog_timeout")
+    desync = [*_diverged(timeouts), *_stated(run)]
+    if timeouts:
+        yield _timeout(run, timeouts, bool(desync))
+    elif seen.of(run, "torch.watchdog_stuck"):
+        yield Finding(
+            code="collective-hang",
+            severity="problem",
+            confidence="likely",
+            title="torch's own watchdog hangs in a CUDA or NCCL call: the driver or a collective does not come back",
+            evidence=seen.lines(seen.of(run, "torch.watchdog_stuck")),
+            effect="The job stands still, and ends only because a second watchdog kills it.",
+            remedy="Look for an Xid (`sudo dmesg | grep -i xid`), then find the guilty way: `wiretax check` tries each pair under a "
+            "deadline.",
+            confirm="wiretax check --quick",
+        )
+    if desync:
+        yield _desynchronised(desync)
+    yield from _ras(run, bool(desync))
+    yield from _first_causes(run)
+
+
+def _timeout(run: Run, timeouts: tuple[Observation, ...], diverged: bool) -> Finding:
+    ranks = sorted({rank for o in timeouts if (rank := seen.whole(o, "rank")) is not None})
+    operations = Counter(seen.text(o, "operation") for o in timeouts).most_common(2)
+    seconds = max((value for o in timeouts if (value := seen.number(o, "timeout_seconds")) is not None), default=None)
+    what = " and ".join(name for name, _ in operations)
+    span = f" for {seconds:.0f} s" if seconds else ""
+    sources = {o.source for o in timeouts}
+    world = max((n for o in seen.of(run, "training.setting", name="num_gpus") if (n := seen.whole(o, "value"))), default=None)
+    missing = [rank for rank in range(world) if rank not in ranks] if world and len(sources) == 1 and world <= 1024 and ranks else []
+    silent = f" Rank {gpus_list(missing[:8])} did not complain: look there first." if missing and len(missing) < (world or 0) else ""
+    return Finding(
+        code="collective-timeout",
+        severity="problem",
+        confidence="certain",
+        title=f"{what} waited{span} and was given up" + (f" (seen by rank {gpus_list(ranks[:8])})" if ranks else ""),
+        evidence=seen.lines((*timeouts, *seen.of(run, "torch.work_status"))),
+        effect="All ranks stop; what follows in the log are echoes.",
+        remedy=(
+            "The ranks were not at the same operation: the program, not the wire (below)."
+            if diverged
+            else "The ranks that complain were all at the same operation, so one rank was dead or very late, or a link stands still. "
+            "Find the "
+            f"rank without such a line, its last output, and Xids on its host.{silent} "
+            "If one rank evaluates, saves or tokenises alone for long, a larger timeout is right; else it only delays the end."
+        )
+        + f" Repeat with `{_RECORDER}`, and let `torchfrtrace` compare the dumps.",
+        confirm=f"{_RECORDER} torchrun ...  # then: torchfrtrace -p /tmp/nccl_trace_rank_",
+    )
+
+
+def _diverged(timeouts: tuple[Observation, ...]) -> list[Observation]:
+    """Time-outs of one job in which ranks stood at different operations. Files may be of different jobs, so each is compared alone."""
+    groups: dict[tuple[str, str], list[Observation]] = {}
+    for observation in timeouts:
+        groups.setdefault((observation.source, _group_name(seen.text(observation, "process_group"))), []).append(observation)
+    found: list[Observation] = []
+    for same in groups.values():
+        first: dict[int, Observation] = {}
+        for observation in same:
+            rank = seen.whole(observation, "rank")
+            if rank is not None:
+                first.setdefault(rank, observation)
+        places = {(o.values.get("sequence"), seen.text(o, "operation")) for o in first.values() if o.values.get("sequence") is not None}
+        sizes = {o.values.get("num_elements_in") for o in first.values()} - {None}
+        if len(places) > 1 or (len(places) == 1 and len(sizes) > 1 and not _gathers(first)):
+            found += first.values()
+    return found
+
+
+def _group_name(text: str) -> str:
+    return re.sub(r"\s*Rank \d+", "", text)
+
+
+def _gathers(first: dict[int, Observation]) -> bool:
+    """Operations whose ranks may bring different sizes by design."""
+    return any(re.search(r"GATHER|SCATTER|ALLTOALL|_V$", seen.text(o, "operation").upper()) for o in first.values())
+
+
+def _stated(run: Run) -> list[Observation]:
+    """Tools that say themselves that ranks run different collectives."""
+    found = [
+        *seen.of(run, "torch.collective_mismatch"),
+        *seen.of(run, "torch.flight_mismatch"),
+        *seen.of(run, "ddp.models_differ"),
+        *seen.warnings(run, "collective_mismatch"),
+        *(o for o in seen.of(run, "nccl.ras_problem") if seen.text(o, "problem") == "MISMATCH"),
+    ]
+    states = {(o.source, seen.whole(o, "sequence")) for o in seen.of(run, "torch.desync")}
+    if len({sequence for _, sequence in states}) > 1 or any("didn't join" in seen.text(o, "state") for o in seen.of(run, "torch.desync")):
+        found += seen.of(run, "torch.desync")
+    return found
+
+
+def _desynchronised(found: list[Observation]) -> Finding:
+    places = [
+        f"rank {seen.whole(o, 'rank')} at {seen.whole(o, 'sequence')}"
+        for o in found
+        if o.kind == "torch.watchdog_timeout" and seen.whole(o, "rank") is not None
+    ]
+    where = f": {', '.join(places[:4])}" if places else ""
+    missing = next((seen.text(o, "missing_ranks") for o in found if o.values.get("missing_ranks")), "")
+    return Finding(
+        code="ranks-desynchronised",
+        severity="problem",
+        confidence="likely",
+        title=f"The ranks are at different operations{where}" + (f" (missing: rank {missing})" if missing else ""),
+        evidence=seen.lines(found),
+        effect="Each waits for a partner that is elsewhere; no network setting cures it.",
+        remedy="Look for what ranks do differently: a branch on the data or on the rank, an uneven number of batches (drop_last, join), an "
+        f"exception that only one rank catches, saving or evaluating on rank 0 alone. `{_RECORDER}` names the operations; "
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL stops at the first mismatch.",
+        confirm="TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...",
+    )
+
+
+def _ras(run: Run, diverged: bool) -> Iterator[Finding]:
+    problems = [o for o in seen.of(run, "nccl.ras_problem") if seen.text(o, "problem") != "MISMATCH"]
+    late = seen.of(run, "nccl.ras_rank")
+    dead = seen.of(run, "nccl.ras_process")
+    if not problems and not dead and not (late and not diverged):
+        return
+    yield Finding(
+        code="collective-hang",
+        severity="problem",
+        confidence="likely",
+        title="NCCL's report of the running job shows ranks that are dead, silent or behind",
+        evidence=seen.lines((*problems, *dead, *late)),
+        effect="All others wait for them.",
+        remedy="Look at these ranks' hosts: is the process alive (`ps`), does the GPU answer (`nvidia-smi`), is there an Xid in dmesg? "
+        "`py-spy dump --pid PID` shows where a living one stands.",
+        confirm="ncclras -v",
+    )
+
+
+def _first_causes(run: Run) -> Iterator[Finding]:
+    """What ends a rank and leaves the others waiting."""
+    memory = seen.of(run, "torch.out_of_memory")
+    if memory:
+        yield Finding(
+            code="gpu-out-of-memory",
+            severity="problem",
+            confidence="certain",
+            title="A rank ran out of GPU memory",
+            evidence=seen.lines(memory, 3),
+            effect="It dies, and all other ranks hang until their watchdog ends them.",
+            remedy="Smaller batch with gradient accumulation, activation checkpointing, or sharding (FSDP).",
+            confirm="nvidia-smi --query-gpu=index,memory.used,memory.total --format=csv",
+        )
+    killed = list(seen.of(run, "kernel.oom"))
+    killed += [o for o in seen.of(run, "torch.rank_failed") if o.values.get("signal") == 9 or o.values.get("exit_code") in (-9, 137)]
+    if killed:
+        yield Finding(
+            code="host-out-of-memory",
+            severity="problem",
+            confidence="certain" if any(o.kind == "kernel.oom" for o in killed) else "likely",
+            title="A rank was killed for want of host memory"
+            if any(o.kind == "kernel.oom" for o in killed)
+            else "A rank was killed (signal 9)",
+            evidence=seen.lines(killed, 4),
+            effect="All other ranks hang until their watchdog ends them.",
+            remedy="Fewer data loader workers, no copy of the data set in each rank, a larger memory limit of the container or job.",
+            confirm="sudo dmesg | grep -i 'killed process'",
+        )
+    unused = seen.of(run, "ddp.unused_parameters")
+    if unused:
+        yield Finding(
+            code="ddp-unused-parameters",
+            severity="problem",
+            confidence="certain",
+            title="DDP waits for gradients of parameters that took no part in the loss",
+            evidence=seen.lines(unused, 3),
+            effect="The step stops with an error, or ranks hang where only some use them.",
+            remedy="Use every parameter in the loss, or `DistributedDataParallel(..., find_unused_parameters=True)` at some cost a step.",
+            confirm="TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...",
+        )
+    late = [*seen.of(run, "torch.store_timeout"), *seen.of(run, "torch.barrier_missed")]
+    refused = seen.of(run, "torch.connect_failed")
+    if late or (refused and not seen.of(run, "torch.nccl_missing")):
+        yield Finding(
+            code="rendezvous-failed",
+            severity="problem",
+            confidence="certain" if late else "likely",
+            title="The ranks did not all meet at the start",
+            evidence=seen.lines((*late, *refused), 4),
+            effect="The job does not start.",
+            remedy="Check that MASTER_ADDR is the first host's address as the others see it, that MASTER_PORT is free and open, and "
+            "that every "
+            "host started its ranks with the same world size.",
+            confirm="nc -vz MASTER_ADDR MASTER_PORT",
+        )

@@ -1,0 +1,179 @@
+"""The staged path failing in a log: shared memory that is full, cuMem host memory that does not work, and plain use of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from wiretax.data import nccl_policy
+from wiretax.judge import facts, seen
+from wiretax.judge.checks.shm import BYTES_PER_CONNECTION, CHANNELS_AT_LEAST
+from wiretax.judge.facts import evidence
+from wiretax.model.finding import Confidence, Evidence, Finding, Severity
+from wiretax.model.observation import Observation
+from wiretax.model.run import Run
+from wiretax.units import size
+
+AMPLE_BYTES = 2**30
+"""With this much shared memory free, a failed segment has another cause."""
+
+_CUMEM_FROM = (2, 24, 0)
+"""From here on NCCL may allocate the staged path's buffers through cuMem instead of /dev/shm (NCCL 2.24 change list)."""
+
+_SHARED_FILE = re.compile(r"shmutils|include/shm\.h")
+_OTHER_REASON = re.compile(r"permission|not permitted|no such file|read-only", re.IGNORECASE)
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """Reads NCCL's warnings; sizes that were pasted along raise or lower the confidence."""
+    cumem = _cumem_failures(run)
+    yield from _too_small(run, {(o.source, o.line) for o in cumem})
+    if cumem:
+        yield _cumem_failed(run, cumem)
+    fallback = seen.of(run, "nccl.cumem_host_fallback")
+    if fallback:
+        yield Finding(
+            code="cumem-host-fallback",
+            severity="info",
+            confidence="certain",
+            title="NCCL fell back from cuMem host memory to /dev/shm",
+            evidence=seen.lines(fallback),
+            effect="It works; /dev/shm must then be large enough, and ranks that decide differently fail.",
+            remedy="Give the container NUMA rights (`docker run --cap-add SYS_NICE`) and a large `--shm-size`, or settle it for all ranks: "
+            "`export NCCL_CUMEM_HOST_ENABLE=0`.",
+            confirm="NCCL_CUMEM_HOST_ENABLE=0 wiretax check --quick && df -h /dev/shm",
+        )
+    yield from _peer_mappings(run)
+    yield from _in_use(run)
+
+
+def _too_small(run: Run, elsewhere: set[tuple[str, int]]) -> Iterator[Finding]:
+    full = [*seen.warnings(run, "shm_no_space"), *(o for o in seen.of(run, "nccl.shm_retry") if "space" in seen.text(o, "error"))]
+    failed = [
+        o
+        for o in seen.warnings(run, "shm_segment", "shm_cuda_failure")
+        if (o.source, o.line) not in elsewhere and not _OTHER_REASON.search(seen.text(o, "error"))
+    ]
+    bus_errors = [o for o in seen.of(run, "torch.rank_failed") if o.values.get("signal") == 7 or o.values.get("exit_code") == -7]
+    machine = run.machine
+    total = machine.surroundings.dev_shm_bytes if machine else None
+    free = machine.surroundings.dev_shm_free_bytes if machine else None
+    small = total is not None and total < AMPLE_BYTES
+    default = [o for o in seen.of(run, "container.run") if o.values.get("shm_size_bytes") is None and o.values.get("ipc") is None]
+    if not full and not failed and not (bus_errors and (small or default)):
+        return
+    shown = [*seen.lines((*full, *failed, *bus_errors), 4)]
+    if total is not None:
+        text = f"/dev/shm holds {size(total)}" + (f", {size(free)} free" if free is not None else "")  # noqa: S108 - a sentence, no file is made
+        shown.append(evidence(text, "machine.surroundings"))
+    elif default:
+        shown += seen.lines(default, 1)
+    roomy = not full and free is not None and free >= AMPLE_BYTES
+    severity: Severity = "info" if roomy else "problem"
+    confidence: Confidence = "possible" if roomy else "certain" if full or small else "likely"
+    yield Finding(
+        code="dev-shm-too-small",
+        severity=severity,
+        confidence=confidence,
+        title="NCCL cannot make its shared memory although /dev/shm has room: look at the container's memory limit"
+        if roomy
+        else "Shared memory (/dev/shm) is too small for ranks that talk through host memory",
+        evidence=tuple(shown),
+        effect=_need(run, (*full, *failed)),
+        remedy="Raise the container's or job's memory limit (shared memory counts towards it), and remove stale segments: `rm "
+        "/dev/shm/nccl-*`."
+        if roomy
+        else "Give the container more: `docker run --shm-size=16g` or `--ipc=host`; in Kubernetes an emptyDir with `medium: Memory` at "
+        "/dev/shm. Remove stale segments: `rm /dev/shm/nccl-*`.",
+        confirm="df -h /dev/shm && ls -l /dev/shm",
+    )
+
+
+def _need(run: Run, failed: tuple[Observation, ...]) -> str:
+    """The sum people should do: segments of the size in the message, two channels and a segment for each rank at least."""
+    each = max((n for o in failed if (n := seen.whole(o, "size_bytes"))), default=BYTES_PER_CONNECTION)
+    log = seen.log(run)
+    ranks = (log.num_ranks if log else None) or len(facts.usable_gpus(run.machine)) or 2
+    channels = max((n for o in seen.of(run, "nccl.channels") if (n := seen.whole(o, "collective"))), default=CHANNELS_AT_LEAST)
+    need = each * ranks * max(channels, CHANNELS_AT_LEAST)
+    return (
+        f"NCCL stops at its start. It needs about {size(need)}: {ranks} ranks with {max(channels, CHANNELS_AT_LEAST)} channels of "
+        f"{size(each)}; "
+        "Docker gives 64 MiB unless told otherwise."
+    )
+
+
+def _cumem_failures(run: Run) -> tuple[Observation, ...]:
+    """Failures of the newer way: the file is the transport's own, the version may use cuMem, and nothing says that space is lacking."""
+    version = nccl_policy.parse_version(facts.nccl_version(run))
+    if version is not None and version < _CUMEM_FROM:
+        return ()
+    found = []
+    for observation in seen.warnings(run, "shm_cuda_failure", "shm_segment", "peer_failure"):
+        file, message = seen.text(observation, "file"), seen.text(observation, "message")
+        from_transport = "transport/shm." in file
+        says_cumem = re.search(r"\bcuMem", message) is not None
+        # A fallback rank reads its peer's cuMem handle as a file name: an unprintable name and size 0 (NVIDIA/nccl issue 2190).
+        misread = observation.values.get("size_bytes") == 0 and "attaching" in message
+        if (says_cumem or misread or (from_transport and "Cuda failure" in message)) and not _SHARED_FILE.search(
+            file if not misread else ""
+        ):
+            found.append(observation)
+    return tuple(found)
+
+
+def _cumem_failed(run: Run, failures: tuple[Observation, ...]) -> Finding:
+    version = facts.nccl_version(run)
+    return Finding(
+        code="cumem-host-shm-failed",
+        severity="problem",
+        confidence="likely",
+        title="NCCL's host memory through cuMem does not work here" + (f" (NCCL {version})" if version else ""),
+        evidence=seen.lines(failures),
+        effect="NCCL stops at its start wherever GPUs talk through host memory.",
+        remedy="`export NCCL_CUMEM_HOST_ENABLE=0` on all ranks (then /dev/shm must be large enough); in Docker `--cap-add SYS_NICE` also "
+        "lets it use NUMA memory. A newer driver or NCCL may cure it.",
+        confirm="NCCL_CUMEM_HOST_ENABLE=0 wiretax check --quick",
+    )
+
+
+def _peer_mappings(run: Run) -> Iterator[Finding]:
+    found = [
+        *seen.warnings(run, "peer_mapping_limit"),
+        *(o for o in seen.of(run, "torch.cuda_error") if "peer mapping" in seen.text(o, "error")),
+    ]
+    if not found:
+        return
+    yield Finding(
+        code="peer-mapping-limit",
+        severity="problem",
+        confidence="certain",
+        title="A GPU has more peers over PCIe than CUDA can map (8)",
+        evidence=seen.lines(found),
+        effect="NCCL stops at its start when a job uses more GPUs of this host.",
+        remedy="Use at most 9 GPUs of the host in one job, or keep peer to peer under one switch: `export NCCL_P2P_LEVEL=PIX`; "
+        "`NCCL_P2P_DISABLE=1` works with all of them.",
+        confirm="NCCL_P2P_LEVEL=PIX wiretax check --quick",
+    )
+
+
+def _in_use(run: Run) -> Iterator[Finding]:
+    """The log shows the plain way through host memory and no failure: an experiment to offer, not a fault."""
+    log = seen.log(run)
+    if log is None or "staged" not in log.classes or "net" in log.by_class or seen.nvlink_joins_all(run):
+        return
+    lines = log.by_class["staged"]
+    if facts.nccl_setting(run, "NCCL_P2P_DISABLE") is not None or any("/CE" in seen.text(o, "transport") for o in lines):
+        return
+    shown: tuple[Evidence, ...] = seen.lines(lines, 3)
+    yield Finding(
+        code="shm-tuning",
+        severity="info",
+        confidence="possible",
+        title=f"GPUs talk through host memory ({seen.transport_names(lines, 2)}); a few settings may help",
+        evidence=shown,
+        effect="What they bring differs by machine: from nothing to 5x for the copy engine on one published 4x RTX 4090.",
+        remedy="Try one at a time and keep what makes steps shorter: `NCCL_SHM_USE_CUDA_MEMCPY=1` (undocumented), `NCCL_BUFFSIZE=1048576`, "
+        "`NCCL_MIN_NCHANNELS=8`.",
+        confirm="NCCL_SHM_USE_CUDA_MEMCPY=1 wiretax check --quick",
+    )

@@ -1,0 +1,334 @@
+"""Training timings that people pasted: bound by communication, by the input, by a strategy that asks too much of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wiretax.data.gpus import find_gpu
+from wiretax.judge import seen, timings
+from wiretax.judge.checks.p2p_absent import STAGED_REMEDY
+from wiretax.judge.facts import evidence
+from wiretax.judge.timings import Scaling
+from wiretax.model.finding import Confidence, Evidence, Finding
+from wiretax.model.observation import Observation
+from wiretax.model.run import Run
+from wiretax.units import duration, percent, significant
+
+POOR = 0.7
+"""Efficiency below this, under the kindest reading of the text, is more than the usual loss."""
+
+INPUT_BOUND = 0.3
+"""A share of the step spent waiting for data above this hides any question about the wire."""
+
+GROWN = 1.5
+"""A phase that holds communication and takes this much longer on several GPUs."""
+
+SMALL_BATCH = 4
+
+_SHARDED = frozenset({"fsdp", "fsdp_grad_op", "hsdp", "zero3", "zero2"})
+_SLOW_WIRES = frozenset({"pcie", "p2p_off", "no_nvlink", "socket", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"})
+_HOLDS_COMMUNICATION = frozenset({"communication", "backward", "optimizer", "step"})
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """Input first: where the GPUs wait for data, their wires cannot be judged from timings."""
+    if not seen.is_pasted(run):
+        return
+    waiting = list(_input(run))
+    yield from waiting
+    if waiting:
+        return
+    found = [scaling for scaling in timings.scalings(run) if not scaling.units_flip]
+    poor = _poor(found)
+    sharded = [scaling for scaling in poor if scaling.strategy in _SHARDED]
+    tensor = [scaling for scaling in poor if scaling.strategy == "tp"]
+    others = [scaling for scaling in poor if scaling not in sharded and scaling not in tensor]
+    yield from _sharded(run, sharded)
+    yield from _tensor(run, tensor)
+    bound = list(_bound(run, others, sharded, tensor))
+    yield from bound
+    if bound or sharded:
+        yield from _small_batch(run)
+    yield from _overlap(run)
+
+
+def _input(run: Run) -> Iterator[Finding]:
+    waits = [o for o in seen.of(run, "training.data_wait") if (seen.number(o, "fraction") or 0.0) >= INPUT_BOUND]
+    teeth = [o for o in seen.of(run, "training.utilization") if o.values.get("pattern") == "saw-tooth"]
+    cured = seen.of(run, "training.remedy", area="input", helped=True)
+    if not waits and not (teeth and not _speaks_of_wire(run)) and not cured:
+        return
+    worst = max((seen.number(o, "fraction") or 0.0 for o in waits), default=None)
+    title = (
+        f"{percent(worst)} of each step is spent waiting for data, not for other GPUs"
+        if worst
+        else "A faster disk or loader cured it: the GPUs waited for data"
+        if cured
+        else "All GPUs go idle together: they wait for data"
+    )
+    confidence: Confidence = "certain" if waits else "likely"
+    yield Finding(
+        code="input-pipeline-bound",
+        severity="problem" if worst and worst >= 0.5 else "warning",
+        confidence=confidence,
+        title=title,
+        evidence=seen.lines((*waits, *teeth, *cured)),
+        effect="More or better joined GPUs change nothing until the data comes faster.",
+        remedy="Run once with data that lies ready in memory to prove it. Then more loader workers, pinned memory, "
+        "`persistent_workers=True`, a "
+        "faster disk or a packed data set, decoding on the GPU; `ddp` in place of `ddp_spawn`.",
+        confirm="python train.py  # with synthetic batches: a step as short as without waiting proves it",
+    )
+
+
+def _speaks_of_wire(run: Run) -> bool:
+    return bool(seen.of(run, "bandwidth.pair") or seen.of(run, "nccl.p2p_disabled") or "net" in seen.used(run))
+
+
+def _poor(found: list[Scaling]) -> list[Scaling]:
+    """The best figure of each strategy, wire and GPU count, where even that is poor.
+
+    A second, slower run of the same is another question.
+    """
+    best: dict[tuple[str | None, str | None, int, str], Scaling] = {}
+    for scaling in found:
+        workload = seen.text(scaling.entry, "workload")
+        key = (scaling.strategy, scaling.wire, scaling.num_gpus, workload)
+        if key not in best or best[key].best < scaling.best:
+            best[key] = scaling
+    return [scaling for scaling in best.values() if scaling.best < POOR]
+
+
+def _over_pcie(run: Run, entries: tuple[Observation, ...]) -> bool | None:
+    """Whether these figures are of GPUs without NVLink: the text says so, the matrix does, or the cards have none; None if unknown."""
+    wires = {seen.text(o, "wire") for o in entries}
+    if wires & _SLOW_WIRES:
+        return True
+    if "nvlink" in wires:
+        return False
+    joined = seen.nvlink_joins_all(run)
+    if joined is not None:
+        return not joined
+    labels = " ".join(seen.text(o, "label") for o in entries)
+    if "poor inter-GPU" in labels or "PCIe" in labels:
+        return True
+    known = [facts_ for name in seen.gpu_names(run) if (facts_ := find_gpu(name)) is not None]
+    return True if known and all(card.nvlink_links is None for card in known) else None
+
+
+def _sharded(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
+    """FSDP and ZeRO gather parameters in every layer: over PCIe that is most of the step."""
+    changes = [
+        o
+        for o in seen.of(run, "training.change")
+        if seen.text(o, "strategy") in _SHARDED and (_worse(o) or 0.0) >= 1.2 and seen.text(o, "what") != "run_time"
+    ]
+    if not poor and not changes:
+        return
+    lines = (*(o for s in poor for o in (s.base, s.entry)), *changes)
+    pcie = _over_pcie(run, lines)
+    if pcie is False:
+        return
+    generation = any(seen.text(o, "workload") == "generation" for o in lines)
+    worst = min(poor, key=lambda scaling: scaling.best) if poor else None
+    yield Finding(
+        code="fsdp-over-pcie" if pcie else "communication-bound",
+        severity="problem" if worst is not None and worst.best < 1 / worst.num_gpus else "warning",
+        confidence="likely",
+        title="Sharded parameters are gathered over PCIe" + _how_bad(worst)
+        if pcie
+        else "Sharding costs more than it brings" + _how_bad(worst),
+        evidence=seen.lines(lines),
+        effect="FSDP FULL_SHARD and ZeRO-3 move all parameters twice a step"
+        + (", in generation once for each token" if generation else "")
+        + ": three times the traffic of DDP.",
+        remedy="Where the model fits, use DDP or SHARD_GRAD_OP (ZeRO-2); gather once for several micro-steps; "
+        + ("generate on one GPU, quantised if need be. " if generation else "")
+        + "NVLink is what full sharding is made for. Compare at equal global batch first.",
+        confirm="wiretax check",
+    )
+
+
+def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
+    if not poor:
+        return
+    lines = tuple(o for s in poor for o in (s.base, s.entry))
+    if _over_pcie(run, lines) is False:
+        return
+    worst = min(poor, key=lambda scaling: scaling.best)
+    slower = worst.best < 1 / worst.num_gpus
+    sure = _over_pcie(run, lines) is True
+    yield Finding(
+        code="tp-over-pcie",
+        severity="warning" if sure else "info",
+        confidence="likely" if sure else "possible",
+        title=f"Tensor parallelism {'is slower than one GPU' if slower else 'gains little'}: each layer waits for all-reduces over PCIe",
+        evidence=seen.lines((*lines, *seen.of(run, "framework.custom_all_reduce"))),
+        effect="Two all-reduces a layer stand on the critical path, in training four; nothing hides them.",
+        remedy="Over PCIe use data parallelism or pipeline stages, or one GPU with a quantised model; tensor parallelism needs NVLink.",
+        confirm="wiretax check",
+    )
+
+
+def _how_bad(worst: Scaling | None) -> str:
+    if worst is None:
+        return ""
+    speedup = worst.best * worst.num_gpus
+    return f": {worst.num_gpus} GPUs do {significant(speedup, 2)}x the work of one"
+
+
+def _worse(change: Observation) -> float | None:
+    """How much worse a change made it, above 1 for worse."""
+    before, after = seen.number(change, "before"), seen.number(change, "after")
+    if not before or not after:
+        return None
+    return before / after if seen.text(change, "what").endswith("_per_second") else after / before
+
+
+def _grown(run: Run) -> list[Observation]:
+    """Phases that hold communication and take far longer on several GPUs."""
+    grown = [
+        o
+        for o in seen.of(run, "training.change")
+        if seen.text(o, "what") in _HOLDS_COMMUNICATION
+        and (seen.whole(o, "num_gpus") or 0) > 1
+        and (_worse(o) or 0.0) >= GROWN
+        and seen.text(o, "strategy") not in _SHARDED
+    ]
+    phases = [o for o in seen.of(run, "training.phase") if seen.text(o, "phase") in _HOLDS_COMMUNICATION]
+    for after in phases:
+        before = next(
+            (
+                o
+                for o in phases
+                if seen.whole(o, "num_gpus") == 1 and o.source == after.source and o.values.get("phase") == after.values.get("phase")
+            ),
+            None,
+        )
+        step = seen.text(after, "phase") == "step"
+        if before is not None and (seen.whole(after, "num_gpus") or 0) > 1 and not step:
+            was, now = seen.number(before, "seconds") or 0.0, seen.number(after, "seconds") or 0.0
+            if was > 0 and now / was >= GROWN:
+                grown += [before, after]
+    return grown
+
+
+def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[Scaling]) -> Iterator[Finding]:
+    grown = _grown(run)
+    slower = [
+        o
+        for o in seen.of(run, "training.ratio")
+        if o.values.get("direction") == "slower" and seen.whole(o, "base_gpus") == 1 and (seen.whole(o, "num_gpus") or 0) > 1
+    ]
+    good = [s for s in timings.scalings(run) if not s.units_flip and s.best >= POOR and s.metric == "run_time"]
+    if sharded or tensor:
+        grown = [o for o in grown if o.kind != "training.change"]
+    if not poor and not slower and (not grown or good):
+        return
+    worst = min(poor, key=lambda scaling: scaling.best) if poor else None
+    lines = (*(o for s in sorted(poor, key=lambda s: s.best)[:3] for o in (s.base, s.entry)), *slower, *grown)
+    loses = worst is not None and worst.best < 1 / worst.num_gpus
+    confidence: Confidence = "likely"
+    named = f" with {worst.wire}" if worst is not None and worst.wire and worst.wire != "nccl" else ""
+    title = (
+        f"{worst.num_gpus} GPUs{named} do {significant(worst.best * worst.num_gpus, 2)}x the work of one at best: they wait for each other"
+        if worst is not None
+        else "Several GPUs are slower than one: they wait for each other"
+        if slower
+        else "The phase that exchanges gradients takes far longer on several GPUs"
+    )
+    yield Finding(
+        code="communication-bound",
+        severity="problem" if loses or slower else "warning",
+        confidence=confidence,
+        title=title,
+        evidence=(*seen.lines(lines), *_money(run)),
+        effect=_gap(worst),
+        remedy=f"Synchronise less often: accumulate gradients with `no_sync()` (8 to 32 micro-steps), larger batches, DDP and not "
+        "DataParallel. "
+        f"{STAGED_REMEDY if _over_pcie(run, lines) else 'Then measure the wire: `wiretax check`'}.",
+        confirm="wiretax check",
+    )
+
+
+def _gap(worst: Scaling | None) -> str:
+    if worst is None:
+        return "Each step waits for the slowest exchange."
+    if worst.metric == "seconds_per_step":
+        before, now = seen.number(worst.base, "seconds_per_step") or 0.0, seen.number(worst.entry, "seconds_per_step") or 0.0
+        return f"A step takes {duration(now)} in place of {duration(before)}, even if each GPU kept its batch."
+    return f"At best {percent(worst.best)} of perfect scaling; the rest of the paid GPU time is waiting."
+
+
+def _money(run: Run) -> tuple[Evidence, ...]:
+    """What a sample costs on one GPU and on several, where prices and rates are both there."""
+    prices = {n: o for o in seen.of(run, "price") if (n := seen.whole(o, "num_gpus")) is not None}
+    rates = {
+        n: o for o in seen.of(run, "training.rate") if (n := seen.whole(o, "num_gpus")) is not None and seen.number(o, "samples_per_second")
+    }
+    both = sorted(prices.keys() & rates.keys())
+    if len(both) < 2 or both[0] != 1 or len({seen.text(prices[n], "currency") for n in both}) != 1:
+        return ()
+    words = []
+    for n in (1, both[-1]):
+        amount = (seen.number(prices[n], "amount_per_hour") or 0.0) * (n if prices[n].values.get("per_gpu") else 1)
+        if amount <= 0:
+            return ()
+        words.append(
+            f"{(seen.number(rates[n], 'samples_per_second') or 0.0) * 3600 / amount:,.0f} samples on {n} GPU{'s' if n > 1 else ''}"
+        )
+    return (evidence(f"one {seen.text(prices[1], 'currency')} buys {' and '.join(words)}, at these rates", prices[1].source),)
+
+
+def _small_batch(run: Run) -> Iterator[Finding]:
+    small = [o for o in seen.of(run, "training.setting", name="per_device_batch") if 0 < (seen.whole(o, "value") or 0) <= SMALL_BATCH]
+    helped = [
+        o
+        for o in seen.of(run, "training.change")
+        if seen.text(o, "what") in ("run_time", "step") and (_worse(o) or 2.0) < 0.95 and "accum" in seen.text(o, "label").lower()
+    ]
+    if not small and not helped:
+        return
+    yield Finding(
+        code="batch-too-small",
+        severity="info",
+        confidence="likely",
+        title="Each exchange of gradients serves too little work" + (f": batch {seen.whole(small[0], 'value')} a GPU" if small else ""),
+        evidence=seen.lines((*small, *helped)),
+        effect="The exchange costs the same for any batch, so a larger one pays it less often.",
+        remedy="Raise the batch per GPU, or accumulate gradients with `no_sync()`; adapt the learning rate to the larger global batch.",
+        confirm="wiretax check",
+    )
+
+
+def _overlap(run: Run) -> Iterator[Finding]:
+    """Communication that stands beside the computation in the step, in place of behind it."""
+    visible = [
+        o for o in seen.of(run, "training.phase") if o.values.get("includes") == "communication" and (seen.whole(o, "num_gpus") or 0) > 1
+    ]
+    by_phase: dict[str, Observation] = {}
+    for observation in seen.of(run, "training.phase"):
+        if (seen.whole(observation, "num_gpus") or 2) > 1:
+            by_phase.setdefault(seen.text(observation, "phase"), observation)
+    parts = [by_phase[name] for name in ("forward", "backward", "communication", "optimizer") if name in by_phase]
+    step = by_phase.get("step")
+    total = sum(seen.number(o, "seconds") or 0.0 for o in parts)
+    whole = seen.number(step, "seconds") if step is not None else None
+    exposed = seen.number(by_phase["communication"], "seconds") if "communication" in by_phase else None
+    summed = bool(whole and exposed and "backward" in by_phase and abs(total - whole) < 0.1 * whole and exposed > 0.1 * whole)
+    if not visible and not summed:
+        return
+    yield Finding(
+        code="no-overlap",
+        severity="warning" if summed else "info",
+        confidence="likely" if summed else "possible",
+        title="The exchange of gradients is not hidden behind the backward pass"
+        if summed
+        else "The gradient exchange shows up in the optimizer step: it may not overlap with the backward pass",
+        evidence=seen.lines((*parts, step) if summed and step is not None else visible),
+        effect="A step lasts as long as computing and communicating together.",
+        remedy="Let DDP do the exchange (it starts during backward), do not all-reduce by hand after it; look for "
+        "`find_unused_parameters=True`, "
+        "one giant bucket, or a synchronisation in the loop.",
+        confirm="torch.profiler: NCCL kernels beside or behind the backward kernels",
+    )

@@ -1,0 +1,136 @@
+"""Training timings in pasted texts, brought to one figure: how much of perfect scaling several GPUs reach, at best and at worst.
+
+Texts rarely say whether a rate counts one process or all, or whether the batch grew with the GPUs. So each pair of figures gives a
+range: ``best`` under the kindest reading, ``worst`` under the unkindest. A conclusion that holds under ``best`` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wiretax.judge import seen
+from wiretax.model.observation import Observation
+from wiretax.model.run import Run
+
+_RATES = ("samples_per_second", "tokens_per_second", "seconds_per_step")
+
+SAME_WORK = 0.75
+"""Fewer steps than this share of the one-GPU run: the batch grew with the GPUs and the work is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Several GPUs against one, out of two lines of text."""
+
+    num_gpus: int
+    best: float
+    worst: float
+    base: Observation
+    entry: Observation
+    metric: str
+
+    @property
+    def strategy(self) -> str | None:
+        """As the text names it: ``ddp``, ``fsdp``, ``tp``, ...; None where it does not."""
+        return seen.text(self.entry, "strategy") or seen.text(self.base, "strategy") or None
+
+    @property
+    def wire(self) -> str | None:
+        """As the text names it: ``nvlink``, ``pcie``, ``NCCL_P2P_DISABLE=1``, ...; None where it does not."""
+        return seen.text(self.entry, "wire") or None
+
+    @property
+    def units_flip(self) -> bool:
+        """One figure in steps per second, the other in seconds per step: one of them may be misread."""
+        return _is_inverse(self.base) != _is_inverse(self.entry) if self.metric == "seconds_per_step" else False
+
+
+def scalings(run: Run) -> tuple[Scaling, ...]:
+    """Every figure on several GPUs beside the nearest one on a single GPU in the same text."""
+    found = []
+    rates = seen.of(run, "training.rate")
+    for metric in _RATES:
+        entries = [o for o in rates if (seen.number(o, metric) or 0) > 0]
+        found += [made for o in entries if (made := _rate(run, o, entries, metric)) is not None]
+    times = [o for o in seen.of(run, "training.run_time") if (seen.number(o, "seconds") or 0) > 0]
+    found += [made for o in times if (made := _time(run, o, times)) is not None]
+    return tuple(found)
+
+
+def _rate(run: Run, entry: Observation, entries: list[Observation], metric: str) -> Scaling | None:
+    count = gpus_of(run, entry)
+    base = _base(entry, entries)
+    if base is None or count is None or count < 2:
+        return None
+    now, before = seen.number(entry, metric) or 0.0, seen.number(base, metric) or 0.0
+    if metric == "seconds_per_step":
+        best = before / now
+        return Scaling(count, best, best / count, base, entry, metric)
+    share = now / before
+    scope = _scope(run, entry)
+    best = share / count if scope == "global" else share
+    worst = share if scope == "per_process" else share / count
+    return Scaling(count, best, worst, base, entry, metric)
+
+
+def _time(run: Run, entry: Observation, times: list[Observation]) -> Scaling | None:
+    count = gpus_of(run, entry)
+    base = _base(entry, times)
+    if base is None or count is None or count < 2:
+        return None
+    faster = (seen.number(base, "seconds") or 0.0) / (seen.number(entry, "seconds") or 1.0)
+    steps, base_steps = seen.number(entry, "steps"), seen.number(base, "steps")
+    if steps and base_steps and steps > SAME_WORK * base_steps:
+        return Scaling(count, faster, faster / count, base, entry, "run_time")
+    return Scaling(count, faster / count, faster / count, base, entry, "run_time")
+
+
+def _base(entry: Observation, entries: Iterable[Observation]) -> Observation | None:
+    """The one-GPU figure that the text sets beside this one: on its line, else the nearest above, else the nearest below."""
+    candidates = [
+        o
+        for o in entries
+        if o.source == entry.source
+        and seen.whole(o, "num_gpus") == 1
+        and o is not entry
+        and (seen.text(o, "workload") or seen.text(entry, "workload")) == (seen.text(entry, "workload") or seen.text(o, "workload"))
+    ]
+    if not candidates:
+        return None
+    same = [o for o in candidates if o.line == entry.line]
+    above = [o for o in candidates if o.line < entry.line]
+    return same[0] if same else above[-1] if above else min(candidates, key=lambda o: o.line)
+
+
+def gpus_of(run: Run, entry: Observation) -> int | None:
+    """How many GPUs a figure is of; a strategy without a count takes the only count above one that its text has."""
+    count = seen.whole(entry, "num_gpus")
+    if count is not None or not entry.values.get("strategy"):
+        return count
+    counts = {
+        n
+        for o in run.observations
+        if o.kind.startswith("training.") and o.source == entry.source and (n := seen.whole(o, "num_gpus")) is not None and n > 1
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _scope(run: Run, entry: Observation) -> str:
+    """What a rate counts: as stated, or as the run times in the same table prove."""
+    stated = seen.text(entry, "scope")
+    if stated in ("global", "per_process"):
+        return stated
+    count = gpus_of(run, entry)
+    for check in seen.of(run, "training.scope_check"):
+        fraction = seen.number(check, "counted_fraction")
+        same = check.source == entry.source and seen.whole(check, "num_gpus") == count
+        if same and fraction is not None and count:
+            return "per_process" if abs(fraction * count - 1) < 0.25 else "global" if abs(fraction - 1) < 0.15 else "unknown"
+    return "unknown"
+
+
+def _is_inverse(observation: Observation) -> bool:
+    """Whether a step rate was written as seconds per step."""
+    unit = seen.text(observation, "unit").lower().replace(" ", "")
+    return unit.startswith(("s/", "sec/", "secs/", "second", "ms/", "millisecond"))

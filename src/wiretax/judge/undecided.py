@@ -1,0 +1,121 @@
+"""What remains to be said of a pasted text in which no check found a fault: healthy as far as it shows, or what to measure next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wiretax.judge import facts, seen
+from wiretax.judge.facts import evidence
+from wiretax.model.finding import Evidence, Finding
+from wiretax.model.run import Run
+
+
+def conclude(run: Run, findings: Sequence[Finding]) -> list[Finding]:
+    """One finding: ``healthy``, ``single-gpu`` or ``needs-measurement``; none where something above ``info`` was found.
+
+    Args:
+        run: of pasted text, with or without a machine.
+        findings: of all checks.
+    """
+    if any(finding.severity != "info" for finding in findings):
+        return []
+    codes = {finding.code for finding in findings}
+    if "no-gpu" in codes:
+        return []
+    log = seen.log(run)
+    joined = seen.nvlink_joins_all(run)
+    direct = log is None or (log.classes <= {"p2p"} and not log.between)
+    if joined and direct and not any(f.code in _DOUBTS for f in findings):
+        return [_healthy(run, log)]
+    count = len(facts.usable_gpus(run.machine))
+    if count == 1 and log is None and not _more_ranks(run) and not run.measurements.collectives:
+        return [_single(run)]
+    return [_needs_measurement(run, log, findings)]
+
+
+_DOUBTS = frozenset({"collective-hang", "iommu-check", "nccl-version-bug", "p2p-through-cpu-slow", "nvlink-partial", "communication-bound"})
+"""Suspicions at ``info``: with one of them nothing is called healthy."""
+
+
+def _healthy(run: Run, log: seen.Log | None) -> Finding:
+    pairs = facts.unordered_pairs(run.machine)
+    paths = sorted({path for both in pairs if (path := facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu))})
+    count = len(facts.usable_gpus(run.machine))
+    shown: list[Evidence] = []
+    if pairs and paths:
+        listed = facts.pairs_text((both[0].source_gpu, both[0].target_gpu) for both in pairs)
+        shown.append(evidence(f"{listed}: {', '.join(paths)}", "machine.pairs"))
+    shown += seen.lines(seen.nvlink_lines(run), 1)
+    if log is not None:
+        shown += seen.lines(log.by_class.get("p2p", ()), 2)
+        shown += seen.lines(seen.of(run, "nccl.p2p_type", all_direct_p2p=True), 1)
+    uses = f", and NCCL uses it ({seen.transport_names(log.by_class['p2p'], 2)})" if log is not None and "p2p" in log.classes else ""
+    return Finding(
+        code="healthy",
+        severity="info",
+        confidence="likely",
+        title=f"NVLink joins all {f'{count} ' if count > 1 else ''}GPUs{uses}; nothing wrong is visible",
+        evidence=tuple(shown),
+        effect="The links are there; what they deliver was not measured.",
+        remedy="Nothing to do; `wiretax check` measures what they deliver.",
+        confirm="wiretax check --quick",
+    )
+
+
+def _more_ranks(run: Run) -> bool:
+    attached = max((n for o in seen.of(run, "smi.attached") if (n := seen.whole(o, "attached")) is not None), default=1)
+    ranks = [n for o in run.observations if (n := seen.whole(o, "num_ranks")) is not None]
+    return attached > 1 or max(ranks, default=1) > 1
+
+
+def _single(run: Run) -> Finding:
+    gpu = facts.usable_gpus(run.machine)[0]
+    return Finding(
+        code="single-gpu",
+        severity="info",
+        confidence="likely",
+        title="The text shows one GPU: no wire between GPUs",
+        evidence=(evidence(f"GPU {gpu.index}: {gpu.name or 'name not read'}", "machine.gpus"),),
+        effect="How fast GPUs talk to each other cannot be seen on one.",
+        remedy="If there are more, paste `nvidia-smi -L` and `nvidia-smi topo -m` of the whole machine.",
+        confirm="nvidia-smi -L",
+    )
+
+
+def _needs_measurement(run: Run, log: seen.Log | None, findings: Sequence[Finding]) -> Finding:
+    pairs = facts.unordered_pairs(run.machine)
+    count = len(facts.usable_gpus(run.machine))
+    paths = sorted({path for both in pairs if (path := facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu))})
+    wanted: list[str] = []
+    unread = [both for both in pairs if facts.p2p_allowed(run.machine, both[0].source_gpu, both[0].target_gpu) is None]
+    if not pairs and not seen.is_amd(run):
+        wanted.append("`nvidia-smi topo -m` (how the GPUs are joined)")
+    if (unread or not pairs) and not seen.is_amd(run):
+        wanted.append("`nvidia-smi topo -p2p r` (what the driver allows)")
+    if seen.is_amd(run) and not seen.of(run, "amd.link"):
+        wanted.append("`rocm-smi --showtopo`")
+    if log is None:
+        wanted.append("the job's output with `NCCL_DEBUG=INFO` (which way NCCL took)")
+    shown: list[Evidence] = []
+    if pairs and paths:
+        listed = facts.pairs_text((both[0].source_gpu, both[0].target_gpu) for both in pairs)
+        shown.append(evidence(f"{count} GPUs; {listed}: {', '.join(paths)}", "machine.pairs"))
+    if log is not None:
+        shown += [line for found in log.by_class.values() for line in seen.lines(found, 2)]
+    if not shown:
+        shown += seen.lines(run.observations, 2)
+    if not shown:
+        shown.append(evidence(f"{count} GPUs are named, and no figure or message that decides", "machine"))
+    suspicions = [finding.title for finding in findings if finding.confidence == "possible"]
+    also = f" It only raises a suspicion: {suspicions[0]}." if suspicions else ""
+    return Finding(
+        code="needs-measurement",
+        severity="info",
+        confidence="certain",
+        title="The text does not decide what is wrong, if anything: it has to be measured",
+        evidence=tuple(shown),
+        effect=f"Topology letters and settings show what could be, not what is.{also}",
+        remedy="On the machine: `wiretax check` (60 s; it tests each pair with real data under a deadline)."
+        + (f" Or paste {', '.join(wanted)}." if wanted else ""),
+        confirm="wiretax check --quick",
+    )
