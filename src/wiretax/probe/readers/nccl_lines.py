@@ -20,7 +20,8 @@ VERSION_LINE = re.compile(
 
 CHANNEL = re.compile(
     r"(?:Channel|Ring|Coll|CollNet) (?P<channel>\d{1,4})(?:/(?P<connection>\d{1,4}))? ?: "
-    r"(?P<source_rank>\d{1,7})(?:\[(?P<source>\w{1,16})\])? -> (?P<target_rank>\d{1,7})(?:\[(?P<target>\w{1,16})\])?"
+    r"(?P<source_rank>[0-9]{1,7})(?:\[(?P<source>(?:0x)?[0-9A-Fa-f]{1,16})\])? -> "
+    r"(?P<target_rank>[0-9]{1,7})(?:\[(?P<target>(?:0x)?[0-9A-Fa-f]{1,16})\])?"
     r"(?: \[(?P<direction>send|receive)\])? via (?P<rest>.{1,200})"
 )
 _TRANSPORT = re.compile(

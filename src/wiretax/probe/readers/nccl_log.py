@@ -282,7 +282,7 @@ def _numbering(raw: Iterable[_Raw], links: Iterable[_Link]) -> str:
             major, minor = (int(part) for part in str(values["version"]).split(".")[:2])
             return "bus" if values.get("library") == "RCCL" or (major, minor) < (2, 17) else "nvml"
     numbers = {text for _, _, link in links for text in (link.source, link.target) if text}
-    if any(len(text) > 2 or not text.isdigit() for text in numbers):
+    if any(len(text) > 2 or not text.isdecimal() for text in numbers):
         return "bus"
     return "bus" if numbers and all(len(text) == 2 and text.endswith("0") for text in numbers) else "nvml"
 
@@ -310,7 +310,7 @@ def _transports(source: str, links: list[_Link], numbering: str) -> Iterator[Obs
                 continue
             if numbering == "bus":
                 values[f"{end}_bus_id"] = _bus_id(text)
-            elif text.isdigit():
+            elif text.isdecimal():
                 values[f"{end}_gpu"] = int(text)
         if link.direction:
             values["direction"] = link.direction
@@ -399,7 +399,7 @@ def _gpus(mine: Sequence[tuple[str, Values]], links: Sequence[Connection], numbe
             if index is not None:
                 found.setdefault(index, (_bus_id(values.get("bus_id")), _whole(values["cuda_device"])))
         for text in local:
-            if numbering == "nvml" and text.isdigit():
+            if numbering == "nvml" and text.isdecimal():
                 found.setdefault(int(text), (None, None))
     elif numbering == "bus":
         buses = {_bus_id(values.get("bus_id")): _whole(values["cuda_device"]) for values in inits}

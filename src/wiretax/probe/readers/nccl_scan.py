@@ -38,7 +38,7 @@ _MAX_MESSAGE = 1_500
 _MAX_KEPT = 3_000
 _MAX_TEXT_LINES_A_SHAPE = 1_000
 _MAX_TELLING_LINES_A_SHAPE = 5_000
-_MAX_TEXT_LINES = 50_000
+_MAX_TEXT_LINES = 20_000
 _MAX_TEXT_BYTES = 24 * 2**20
 _HEADLESS_FROM = 5_000
 """From so many shapes on, host names are thought to cause them (``worker-x7kqz``), and shapes leave the prefix out."""

@@ -96,7 +96,7 @@ class _Reader:
                     self._open(number).program = program[1]
                 return
         head = line.lstrip()[:1]
-        if (head == "#" and self._heading(number, line)) or (head.isdigit() and self._row(number, line)) or self._failure(number, line):
+        if (head == "#" and self._heading(number, line)) or (head.isdecimal() and self._row(number, line)) or self._failure(number, line):
             self._understood.add(number)
 
     def _open(self, number: int) -> Run:

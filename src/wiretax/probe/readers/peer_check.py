@@ -125,7 +125,7 @@ def _copy(number: int, match: re.Match[str], words: str, notes: Notes) -> list[P
     source, target = int(match["source"]), int(match["target"])
     staged = bool(match["host"]) or "staged" in match["how"].lower()
     values: dict[str, Scalar] = {"source_gpu": source, "target_gpu": target, "staged": staged, "wrong": wrong}
-    if count and count.isdigit():
+    if count and count.isdecimal():
         values["mismatches"] = int(count)
     notes.add(number, "peer.copy", **values, text=words.strip()[:200])
     if staged:

@@ -318,3 +318,10 @@ def test_ranks_for_the_live_tool() -> None:
     assert found == {1: RankDevice(nvml_device=1, cuda_device=1, bus_id="00000000:00:07.0")}
     assert ranks("comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1000 - Init COMPLETE") == {}
     assert ranks("h:1:2 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1000 - Init COMPLETE")[0].nvml_device is None
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_superscript_is_no_gpu_index(encoding: str) -> None:
+    """Found by fuzzing: str.isdigit is true of '³', which int refuses."""
+    line = "n1:100:200 [0] NCCL INFO Channel 00/0 : 0[³] -> 1[1] via P2P/CUMEM\n"
+    assert not observed(read(line.encode(encoding)), "nccl.transport")
