@@ -210,7 +210,8 @@ def scaling_rows(run: Run) -> dict[str, list[Row]]:
 
 def phases(item: Labelled) -> list[Phase]:
     """Where steps spend their time: measured phases, else what a forecast says of waiting; one workload, the first."""
-    run, rows = item.run, []
+    run = item.run
+    rows: list[Phase] = []
     first = next((s.workload for s in run.training.steps if s.phases is not None and s.num_gpus > 1), None)
     for step in run.training.steps:
         if step.phases is None or step.workload != first:

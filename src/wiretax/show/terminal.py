@@ -18,6 +18,8 @@ from wiretax.model.run import Run
 from wiretax.show.facts import environment, heading
 from wiretax.show.gpus import compute_table, facts_table, host_copy_line
 from wiretax.show.plain import ASCII, UNICODE, Symbols, indented, listed, plain
+from wiretax.show.plan import blocks as plan_blocks
+from wiretax.show.plan import verdict as plan_verdict
 from wiretax.show.prediction import predictions
 from wiretax.show.topology import topology
 from wiretax.show.training import money_lines
@@ -104,6 +106,13 @@ class _Wide:
 
 def _parts(run: Run, console_width: int, width: int, symbols: Symbols) -> Iterable[RenderableType | _Wide]:
     yield from heading(run, symbols)
+    if run.plan is not None:
+        for block in plan_blocks(run.plan, width, symbols):
+            yield from _section(block.title, block.caption, block.parts)
+        yield from _section("Findings", "", _findings(run.findings, symbols))
+        yield Text()
+        yield plan_verdict(run.plan, symbols)
+        return
     if run.command != "predict":  # nothing was measured; the machine of its wire stands in the heading
         yield from _machine_parts(run, console_width, width, symbols)
     yield from _section(

@@ -39,7 +39,8 @@
       await pause();
       const figure = document.getElementById(name).querySelector(".plot");
       const controls = document.getElementById(name).querySelector(".controls");
-      const options = { actions: false, renderer: "svg", ast: true, bind: controls, tooltip: { theme: "custom" } };
+      // Errors only (level 1): a layer that has nothing to show for one choice of a menu is no trouble.
+      const options = { logLevel: 1, actions: false, renderer: "svg", ast: true, bind: controls, tooltip: { theme: "custom" } };
       const result = await vegaEmbed(figure.querySelector(".live"), unpack(spec), options);
       window.wiretaxViews[name] = result.view;
       figure.parentElement.classList.add("drawn");

@@ -58,6 +58,8 @@ def planner(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     values += [{"s": source, "n": n, "w": digits(extended(found, source, n), 6)} for source in sources for n in counts]
     batch = next((f.batch_per_gpu for f in run.forecasts if f.batch_per_gpu), None)
     parameters = [
+        # Text out of a document never becomes part of an expression.
+        alt.param(name="currency", value=currency),
         slider("price", f"{currency} per GPU-hour", digits(price) or 0.0, 0.05, max(10.0, 2 * price), 0.01),
         slider("hours", "hours on one GPU", DEFAULT_HOURS, 1, 2000, 1),
         alt.param(name="gpus", value=min(num_gpus(run), max(counts)), bind=alt.binding_select(options=counts, name="GPUs")),
@@ -192,7 +194,7 @@ def _chart(values: list[dict[str, Any]], counts: Sequence[int], batch: float, cu
         base.transform_filter("datum.n === gpus")
         .transform_calculate(
             sentence=f"datum.n + (datum.n === 1 ? ' GPU: ' : ' GPUs: ') + format(datum.wall, '.4~g') + ' h, ' + format(datum.cost, ',.2f')"
-            f" + ' {currency}, efficiency ' + format(datum.e, '.0%') + (datum.n === 1 ? '' : ', wire tax ' + format(1 - datum.e, '.0%'))"
+            f" + ' ' + currency + ', efficiency ' + format(datum.e, '.0%') + (datum.n === 1 ? '' : ', wire tax ' + format(1 - datum.e, '.0%'))"
             " + (interruptions > 0 ? ', a checkpoint every ' + format(datum.interval / 60, '.3~g') + ' min' : '')"
             " + (datum.late === 1 ? '. Too late.' : deadline > 0 ? '. In time.' : '.')"
         )

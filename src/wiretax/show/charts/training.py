@@ -51,9 +51,9 @@ def scaling(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     ideal = alt.Chart(rows([{"n": 1, "speedup": 1}, {"n": most, "speedup": most}]))
     layers: list[Any] = [ideal.mark_line(strokeDash=[3, 4], strokeWidth=1.4, color=palette.quiet).encode(x=x, y=y)]
     if predicted:
-        base = alt.Chart(rows(predicted)).transform_filter(keep).encode(x=x, color=colour, **dash if several else {})
-        layers.append(base.mark_area(opacity=0.22).encode(y=alt.Y("low:Q"), y2="high:Q", detail="strategy:N"))
-        layers.append(base.mark_line(strokeWidth=2.2).encode(y=y, detail="strategy:N", tooltip=tip))
+        base = alt.Chart(rows(predicted)).transform_filter(keep).encode(x=x, color=colour)
+        layers.append(base.mark_area(opacity=0.22).encode(y=alt.Y("low:Q"), y2="high:Q", detail=["strategy:N", "run:N"]))
+        layers.append(base.mark_line(strokeWidth=2.2).encode(y=y, detail="strategy:N", tooltip=tip, **dash if several else {}))
     if measured:
         base = alt.Chart(rows(measured)).transform_filter(keep).encode(x=x, y=y, color=colour)
         layers.append(base.mark_point(size=95, filled=True, opacity=1, stroke=palette.paper, strokeWidth=1.5).encode(tooltip=tip))
