@@ -223,8 +223,14 @@ def test_text_has_enough_contrast_in_both_themes(open_page: Open) -> None:
     measure = """
     const luminance = (c) => { const [r, g, b] = c.match(/[\\d.]+/g).map(Number).map((v) => v / 255)
       .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-    const back = (e) => { while (e) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\\)$|transparent/.test(c)) return c; e = e.parentElement; }
-      return 'rgb(255, 255, 255)'; };
+    const back = (e) => {
+      while (e) {
+        const c = getComputedStyle(e).backgroundColor;
+        if (!/, 0\\)$|transparent/.test(c)) return c;
+        e = e.parentElement;
+      }
+      return 'rgb(255, 255, 255)';
+    };
     const found = [];
     for (const e of document.querySelectorAll('h1,h2,h3,p,dt,dd,b,summary,figcaption,td,th,.figure,.keep,code,li,footer,nav a')) {
       if (e.closest('svg') || !e.textContent.trim() || !e.offsetParent) continue;
