@@ -40,6 +40,17 @@ def duration(seconds: float) -> str:
     return f"{significant(seconds * 1e9)} ns"
 
 
+def hours(number: float) -> str:
+    """Text of hours as people plan them: ``12.5 h``, ``40 h``, ``45 min``, ``8.33 days`` from four days on."""
+    if number >= 96:
+        text, unit = significant(number / 24), "days"
+    elif number < 1:
+        text, unit = significant(number * 60, 2), "min"
+    else:
+        text, unit = significant(number), "h"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
+
+
 def flops(flops_per_second: float) -> str:
     """Text of an arithmetic rate: ``788 TFLOP/s``, ``54 GFLOP/s``."""
     for unit, scale in (("PFLOP/s", 1e15), ("TFLOP/s", 1e12), ("GFLOP/s", 1e9)):

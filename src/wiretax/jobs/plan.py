@@ -33,6 +33,9 @@ from wiretax.store.folder import list_run_files, load_run, new_run_id, read_byte
 DEFAULT_COUNTS = (1, 2, 4, 8)
 """Looked at where only a price is given."""
 
+A_MILLION = 1e6
+"""Samples that are planned for where a speed is known but no amount."""
+
 SUPERLINEAR = 1.05
 """Measured efficiencies above this are more likely a mix-up of units than a cache effect."""
 
@@ -235,10 +238,17 @@ def _job(options: PlanOptions, offers: Sequence[Offer]) -> Job:
                 do=f"Say where it was measured: --on {next(iter(cards))!r}.",
             )
         on = _only(cards)
+    samples = options.samples
+    if options.hours is None and samples is None and options.tokens is None and (options.throughput or profile is not None):
+        if options.deadline_hours is not None or options.budget is not None:
+            raise UsageError(
+                "How much is to be trained is missing, so a deadline or budget cannot be judged.", do="Give --samples or --tokens."
+            )
+        samples = A_MILLION
     recipe = options.recipe or "adamw_bf16"
     return Job(
         hours=options.hours,
-        samples=options.samples,
+        samples=samples,
         tokens=options.tokens,
         throughput=options.throughput,
         efficiency=options.efficiency,

@@ -61,12 +61,16 @@ def evaluate(choice: Choice, knowledge: Knowledge, request: Request, *, any_spot
         notes.append("how often this spot offer is interrupted is not known (--mtbf): hours are without any interruption")
     if work is not None and wall is None:
         missing |= dict.fromkeys(("hours", "cost"), "interruptions come so often that it is never finished")
+    fits, peak, largest = _memory(choice, knowledge, missing)
+    if fits is False:
+        # A time and a cost of what cannot run would be read as an offer.
+        work = wall = late = None
+        missing |= dict.fromkeys(("hours", "cost"), "it does not fit")
     cost = None if wall is None else hourly * wall.expected
     cost_range = None if wall is None else Interval(low=low * wall.low, expected=hourly * wall.expected, high=high * wall.high)
     samples, tokens = knowledge.job.num_samples, knowledge.job.num_tokens
     if cost is None or samples is None:
         missing["cost_per_sample"] = missing.get("cost", "the number of samples is not known: give --samples")
-    fits, peak, largest = _memory(choice, knowledge, missing)
     unsure = offer.billing == "spot" and known is None
     return PlanOption(
         num_gpus=count,

@@ -157,9 +157,8 @@ def make_inference_plan(
     if not found:
         raise UsageError(f"No offer has {' or '.join(map(str, counts or ()))} GPUs.")
     options = sorted(found, key=lambda one: (one.num_gpus, one.hourly_cost or 0.0, one.strategy or ""))
-    singles = [
-        one for offer in {o.gpu: o for o in offers}.values() for one in _options(service, replace(offer, num_gpus=1), knowledge, (1,))
-    ]
+    cards = {offer.gpu.name if offer.gpu is not None else "": offer for offer in offers}
+    singles = [one for offer in cards.values() for one in _options(service, replace(offer, num_gpus=1, hosts=1), knowledge, (1,))]
     constraint = _constraint(service, singles)
     choice = _choose(service, options, constraint, budget_per_hour)
     billions = service.shape.num_parameters / 1e9
@@ -315,7 +314,21 @@ def _sentence(service: Service, options: Sequence[PlanOption], choice: int | Non
     share = f", {percent(chosen.peak_memory_bytes.expected / _memory_of(chosen))} of its memory" if chosen.peak_memory_bytes else ""
     begin = enough if constraint == "none" else enough[0].upper() + enough[1:]
     cost = f"{money(chosen.hourly_cost, currency)} an hour, {money(chosen.cost_per_token * 1e6, currency)} a million tokens"
-    return f"{lead}{begin}{share}, for {cost}."
+    return f"{lead}{begin}{share}, for {cost}.{_cheaper(service, options, chosen)}"
+
+
+def _cheaper(service: Service, options: Sequence[PlanOption], chosen: PlanOption) -> str:
+    """What one GPU was preferred to, where several of another kind cost less an hour."""
+    others = [
+        one
+        for one in options
+        if one.fits and _fast_enough(service, one) and (one.hourly_cost or 0.0) < (chosen.hourly_cost or 0.0) and one.num_gpus > 1
+    ]
+    best = min(others, key=lambda one: one.hourly_cost or 0.0, default=None)
+    if best is None or chosen.num_gpus > 1:
+        return ""
+    text = f"{who(best)} would cost {money(best.hourly_cost or 0.0, best.currency or '')} an hour"
+    return f" {text[0].upper()}{text[1:]} ({significant(best.tokens_per_second or 0.0, 2)} tokens/s), but one GPU is simpler."
 
 
 def _memory_of(option: PlanOption) -> float:

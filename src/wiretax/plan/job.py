@@ -14,6 +14,9 @@ from wiretax.model.run import Run
 from wiretax.plan.cost import check_efficiency
 from wiretax.predict.memory_arithmetic import RECIPES
 
+GUESSED_KV_HEADS = 8
+"""Key and value heads where only the size of a model is known: what Llama 3, Mistral and Qwen have from 7 to 400 billion parameters."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -116,7 +119,8 @@ class Job:
 def shape_of_size(num_parameters: float) -> TransformerShape:
     """A Llama-like shape of about so many parameters, where only the size is known: width 128 x depth, as the common models have it.
 
-    Twelve widths squared a layer give ``P = 12 x 128^2 x L^3`` beside the embeddings; the vocabulary is 32,000 and one head 128 wide.
+    Twelve widths squared a layer give ``P = 12 x 128^2 x L^3`` beside the embeddings. The vocabulary is 32,000, a head is 128 wide, and
+    8 heads hold keys and values.
 
     Raises:
         UsageError: no size.
@@ -137,7 +141,7 @@ def _of_depth(layers: int, wider: int) -> TransformerShape:
         num_layers=layers,
         hidden_size=hidden,
         num_heads=layers,
-        num_kv_heads=layers,
+        num_kv_heads=GUESSED_KV_HEADS,
         head_size=128,
         mlp_size=round(8 * hidden / 3) + wider,
         vocabulary_size=32_000,

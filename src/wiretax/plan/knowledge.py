@@ -136,7 +136,7 @@ class Knowledge:
         value = given.get(num_gpus) if isinstance(given, Mapping) else given
         if value is None:
             return None
-        return Efficiency(range=Interval(low=value, expected=value, high=value), basis="typed", notes=("efficiency as typed",))
+        return Efficiency(range=Interval(low=value, expected=value, high=value), basis="typed")
 
     def _efficiency(self, offer: Offer, strategy: str, num_gpus: int, setting: Setting) -> Efficiency | str:
         for found in (self._from_throughput(offer, num_gpus), self._from_steps(offer, strategy, num_gpus, setting)):
@@ -149,8 +149,10 @@ class Knowledge:
             return found
         kind = self.kind(offer, num_gpus)
         known = class_efficiency(kind, strategy, num_gpus)
+        if known is None and kind == "unknown":
+            return f"no efficiency is known for {num_gpus} GPUs: type --efficiency, or name the card (--gpu)"
         if known is None:
-            what = WORDS[kind] if kind in ("network", "unknown") else f"{strategy} over {WORDS[kind]}"
+            what = WORDS[kind] if kind == "network" else f"{strategy} over {WORDS[kind]}"
             return f"nothing is known of {what}: type --efficiency, or give a --profile and a measured --wire"
         return Efficiency(
             range=known.range, basis="class", notes=(f"efficiency of training over {WORDS[kind]} in general: {known.source}",)
@@ -200,7 +202,8 @@ class Knowledge:
         kind = self.kind(offer, num_gpus)
         busbw = class_busbw(kind, offer.gpu, num_gpus) if offer.gpu is not None else None
         if busbw is None:
-            return f"no wire of {offer.name} was measured and nothing is known of {WORDS[kind]}: give --wire, or type --efficiency"
+            what = "its card" if kind == "unknown" else WORDS[kind]
+            return f"no wire of {offer.name} was measured and nothing is known of {what}: give --wire, --busbw, or type --efficiency"
         ends = []
         for value in (busbw.range.low, busbw.range.expected, busbw.range.high):
             found = self._predict(class_wire(value, kind, num_gpus), strategy, offer.gpu, num_gpus, setting, NO_CONTENTION)

@@ -185,7 +185,8 @@ def _offers_of(row: Row, today: date) -> list[Offer]:
     if {"price", "box_price"} <= set(prices) or {"spot_price", "spot_box_price"} <= set(prices):
         raise BadInput(f"{row.place}: a price per GPU and one for the box exclude each other.", do="Keep the one you would be billed for.")
     gap = _span(row, "mtbf") if "mtbf" in values else None
-    named = _text(row, "name") if "name" in values else f"{num_gpus}x {gpu.name}"
+    alone = num_gpus == 1 or not any(key.endswith("box_price") for key in prices)
+    named = _text(row, "name") if "name" in values else gpu.name if alone else f"{num_gpus}x {gpu.name} box"
     provider = _text(row, "provider") if "provider" in values else ""
     offers = []
     for key in prices:

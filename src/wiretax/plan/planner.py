@@ -20,6 +20,7 @@ from wiretax.plan.request import Request
 from wiretax.plan.search import FITS, OPEN, TOO_LARGE, Ranking, Space, rank
 from wiretax.predict.options import strategy_name
 from wiretax.units import duration, percent
+from wiretax.units import hours as in_hours
 
 if TYPE_CHECKING:
     Array = Any
@@ -73,7 +74,8 @@ def make_plan(job: Job, offers: Sequence[Offer], request: Request) -> Plan:
     any_spot = any(offer.billing == "spot" for offer in offers)
     space, wanted = _space(axes, knowledge, request, any_spot=any_spot)
     ranking = rank(space, within=wanted)
-    places = _places(ranking, wanted, request)
+    places, unranked = _places(ranking, wanted, request)
+    places += [_representative(axes, space, knowledge, *pair) for pair in unranked]
     batch_known = job.profile is not None or request.settings is not None
     evaluated = [evaluate(axes.choice(place), knowledge, request, any_spot=any_spot, batch_known=batch_known) for place in places]
     options = _ordered(evaluated)
@@ -93,7 +95,7 @@ def make_plan(job: Job, offers: Sequence[Offer], request: Request) -> Plan:
         fewest_that_fit=decision.fewest_that_fit,
         num_considered=int(wanted.sum()) * len(axes.strategies) * len(axes.settings),
         checkpointing=_checkpointing(offers, decision.options, decision.choice, request, any_spot=any_spot),
-        job=_job_lines(job, knowledge),
+        job=_job_lines(job, knowledge, request),
         remedies=remedies(knowledge, offers, axes.settings[0]) if decision.does_not_fit_on_one else (),
         assumptions=_assumptions(offers, left_out),
     )
@@ -137,6 +139,9 @@ def _space(axes: _Axes, knowledge: Knowledge, request: Request, *, any_spot: boo
         for column, count in enumerate(axes.counts):
             if any(np.isfinite(hourly[row, column]) for row in rows):
                 _fill(hours[kind, column], memory[kind, column], axes, offer, count, knowledge)
+    # Where something surely fits, what only may fit is not looked at.
+    sure = (memory == FITS).any(axis=(2, 3), keepdims=True)
+    memory = np.where(sure & (memory == OPEN), np.int8(TOO_LARGE), memory)
     stretches = np.ones(len(axes.offers))
     kinds = np.asarray([distinct.index(key) for key in keys])
     if request.interrupting is not None:
@@ -178,8 +183,8 @@ def _allowed(strategy: str, offer: Offer, count: int, knowledge: Knowledge) -> b
     return knowledge.kind(offer, count) == "nvlink" and (heads is None or heads % count == 0)
 
 
-def _places(ranking: Ranking, wanted: Array, request: Request) -> list[tuple[int, int, int, int]]:
-    """The plans worth describing: the front, the best by each measure, the best of every offer and count; then what cannot be done."""
+def _places(ranking: Ranking, wanted: Array, request: Request) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int]]]:
+    """The plans worth describing (the front, the best by each measure, the best of every offer and count), and what cannot be ranked."""
     import numpy as np
 
     space = ranking.space
@@ -200,18 +205,23 @@ def _places(ranking: Ranking, wanted: Array, request: Request) -> list[tuple[int
     places = [ranking.place(one) for one in dict.fromkeys(found)]
     done = {place[:2] for place in places} | {(int(pair) // space.shape[1], int(pair) % space.shape[1]) for pair in pairs[firsts]}
     rest = [(int(offer), int(count)) for offer, count in zip(*np.nonzero(wanted), strict=True) if (int(offer), int(count)) not in done]
-    return places[:MOST_OPTIONS] + [_representative(space, offer, count) for offer, count in rest[: MOST_OPTIONS // 2]]
+    return places[:MOST_OPTIONS], rest[: MOST_OPTIONS // 2]
 
 
-def _representative(space: Space, offer: int, count: int) -> tuple[int, int, int, int]:
-    """The plan that stands for an offer and count of which none can be ranked: one that at least fits, where there is one."""
+def _representative(axes: _Axes, space: Space, knowledge: Knowledge, offer: int, count: int) -> tuple[int, int, int, int]:
+    """The plan that stands for an offer and count of which none can be ranked: one that may fit, else the one that needs least."""
     import numpy as np
 
     memory = space.memory[space.kinds[offer], count]
     strategy, setting = (int(one) for one in np.unravel_index(int(np.argmax(memory)), memory.shape))
     if memory[strategy, setting] == TOO_LARGE:
-        # Of those that do not fit the one that needs least; the order of the strategies is that of what they need.
-        strategy = min(2, memory.shape[0] - 1)
+        allowed = [
+            (peak.peak.expected, index)
+            for index, name in enumerate(axes.strategies)
+            if _allowed(name, axes.offers[offer], axes.counts[count], knowledge)
+            and (peak := knowledge.memory(name, axes.counts[count], axes.settings[0])) is not None
+        ]
+        strategy, setting = min(allowed)[1] if allowed else 0, 0
     return offer, count, strategy, setting
 
 
@@ -227,7 +237,9 @@ def _ordered(options: Iterable[PlanOption]) -> tuple[PlanOption, ...]:
 
 
 def _one_of_each_gpu(offers: Sequence[Offer]) -> list[Offer]:
-    return list({offer.gpu.name if offer.gpu is not None else "": offer for offer in offers}.values())
+    """On demand where it can be had: interruptions are no property of the card."""
+    ordered = sorted(offers, key=lambda offer: offer.billing != "spot")
+    return list({offer.gpu.name if offer.gpu is not None else "": offer for offer in reversed(ordered)}.values())
 
 
 def _single(knowledge: Knowledge, offer: Offer, setting: Setting, request: Request, *, any_spot: bool) -> Single:
@@ -292,11 +304,11 @@ def _checkpointing(
     return None
 
 
-def _job_lines(job: Job, knowledge: Knowledge) -> tuple[str, ...]:
+def _job_lines(job: Job, knowledge: Knowledge, request: Request) -> tuple[str, ...]:
     lines = []
     where = f" ({knowledge.known_on.name})" if knowledge.known_on is not None else ""
     if job.one_gpu_hours is not None:
-        lines.append(f"{duration(job.one_gpu_hours * 3600)} on one GPU{where}")
+        lines.append(f"{in_hours(job.one_gpu_hours)} on one GPU{where}")
     if job.num_samples is not None:
         lines.append(f"{job.num_samples:,.0f} samples" + (f", {job.num_tokens:,.0f} tokens" if job.num_tokens is not None else ""))
     if job.throughput:

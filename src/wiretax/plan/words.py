@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from wiretax.model.forecast import Interval
 from wiretax.model.money import Constraint, PlanOption
 from wiretax.plan.request import Request
+from wiretax.units import hours as in_hours
 from wiretax.units import memory, money, percent, significant
 
 SAME = 0.005
@@ -29,16 +30,6 @@ class Standing:
     def chosen(self) -> PlanOption | None:
         """The option chosen, if any."""
         return None if self.choice is None else self.options[self.choice]
-
-
-def hours_text(hours: float) -> str:
-    """``12.5 h``, ``40 h``, ``50 min``, ``8.3 days`` from four days on."""
-    if hours >= 96:
-        return f"{significant(hours / 24)} days".replace(".00 ", " ").replace(".0 ", " ")
-    if hours < 1:
-        return f"{significant(hours * 60, 2)} min"
-    text = significant(hours)
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} h"
 
 
 def who(option: PlanOption) -> str:
@@ -96,13 +87,13 @@ def _constraint(standing: Standing, hours: float | None, largest: tuple[str | No
         need = f"it needs {memory(peak.expected)} and {name} has {memory(there or 0)}" if peak is not None else ""
         return f"It does not fit on one GPU: {need}."
     if standing.constraint == "too_slow" and hours is not None and deadline is not None:
-        return f"One GPU is too slow: {hours_text(hours)} against a deadline of {hours_text(deadline)}."
+        return f"One GPU is too slow: {in_hours(hours)} against a deadline of {in_hours(deadline)}."
     if chosen is not None and chosen.num_gpus == 1:
         return _one_is_enough(chosen, deadline)
     if hours is None:
         return "Nothing known forces more than one GPU."
-    in_time = f", within {hours_text(deadline)}" if deadline is not None else ""
-    return f"One GPU would do ({hours_text(hours)}{in_time}), but it is not among the options."
+    in_time = f", within {in_hours(deadline)}" if deadline is not None else ""
+    return f"One GPU would do ({in_hours(hours)}{in_time}), but it is not among the options."
 
 
 def _one_is_enough(chosen: PlanOption, deadline: float | None) -> str:
@@ -111,8 +102,8 @@ def _one_is_enough(chosen: PlanOption, deadline: float | None) -> str:
     if chosen.fits and chosen.peak_memory_bytes is not None:
         facts.append(f"it fits ({memory(chosen.peak_memory_bytes.expected)})")
     if chosen.hours is not None and chosen.cost is not None and chosen.currency:
-        limit = f", before the deadline of {hours_text(deadline)}" if deadline is not None else ""
-        takes = f"takes {hours_text(chosen.hours)}{limit} and costs {money(chosen.cost, chosen.currency)}"
+        limit = f", before the deadline of {in_hours(deadline)}" if deadline is not None else ""
+        takes = f"takes {in_hours(chosen.hours)}{limit} and costs {money(chosen.cost, chosen.currency)}"
         facts.append(takes if facts else f"the job {takes}")
     elif chosen.hours is None:
         facts.append(f"how long it takes is not known ({chosen.missing.get('hours', 'no source for it')})")
@@ -128,7 +119,7 @@ def _instead(standing: Standing, chosen: PlanOption) -> list[str]:
     ]
     cheaper = min((one for one in others if (one.cost or 0.0) < chosen.cost * (1 - SAME)), key=lambda one: one.cost or 0.0, default=None)
     if cheaper is not None and cheaper.cost is not None and cheaper.hours is not None:
-        cost, time = money(cheaper.cost, chosen.currency), hours_text(cheaper.hours)
+        cost, time = money(cheaper.cost, chosen.currency), in_hours(cheaper.hours)
         return [f"{_begin(who(cheaper))} would cost {cost} in {time}, but nothing forces it and one GPU is simpler."]
     sooner = [one for one in others if (one.hours or 0.0) < chosen.hours * (1 - SAME)]
     if sooner:
@@ -137,15 +128,18 @@ def _instead(standing: Standing, chosen: PlanOption) -> list[str]:
         assert best.cost is not None
         saved = chosen.hours - best.hours
         more = best.cost - chosen.cost
-        time, cost, each = hours_text(best.hours), money(best.cost, chosen.currency), money(more / saved, chosen.currency)
-        return [f"{_begin(who(best))} would take {time} for {cost}: {hours_text(saved)} sooner at {each} for each hour saved."]
+        time, cost = in_hours(best.hours), money(best.cost, chosen.currency)
+        if more <= SAME * chosen.cost:
+            return [f"{_begin(who(best))} would take {time} for the same money ({cost}), but nothing forces it."]
+        each = money(more / saved, chosen.currency)
+        return [f"{_begin(who(best))} would take {time} for {cost}: {in_hours(saved)} sooner at {each} for each hour saved."]
     if others:
         best = min(others, key=lambda one: one.hours or 0.0)
         assert best.hours is not None
         assert best.cost is not None
         times = best.cost / chosen.cost if chosen.cost > 0 else None
         cost = f"at {significant(times, 2)} times the cost" if times else f"for {money(best.cost, chosen.currency)}"
-        return [f"{_begin(who(best))} would not even be sooner ({hours_text(best.hours)}), {cost}."]
+        return [f"{_begin(who(best))} would not even be sooner ({in_hours(best.hours)}), {cost}."]
     return []
 
 
@@ -158,16 +152,16 @@ def _rent(standing: Standing, chosen: PlanOption) -> str:
     if chosen.hours is None or chosen.cost is None or not chosen.currency:
         price = f" at {money(chosen.hourly_cost, chosen.currency)} an hour" if chosen.hourly_cost is not None and chosen.currency else ""
         return f"{_begin(smallest)} that fits is {what}{price}." if smallest == "the cheapest" else f"{_begin(smallest)} is {what}{price}."
-    text = f"Rent {what}: done in {hours_text(chosen.hours)}"
+    text = f"Rent {what}: done in {in_hours(chosen.hours)}"
     if chosen.hours_at_quantile is not None:
-        text += f" (with {percent(standing.request.quantile)} certainty in {hours_text(chosen.hours_at_quantile)})"
+        text += f" (with {percent(standing.request.quantile)} certainty in {in_hours(chosen.hours_at_quantile)})"
     text += f" for {money(chosen.cost, chosen.currency)}"
     one = standing.baseline
     if one is not None and one.cost and standing.constraint != "does_not_fit":
         change = chosen.cost / one.cost - 1
         text += f", {percent(abs(change))} {'more' if change > 0 else 'less'} than one GPU would cost" if abs(change) > SAME else ""
     if standing.constraint == "does_not_fit":
-        text += f"; {smallest}" if smallest != "the cheapest" else f"; {_smallest(standing)}"
+        text += f". It is {smallest}" if smallest != "the cheapest" else f". {_begin(_smallest(standing))}"
     if doubts := _doubts(chosen, standing.request):
         text += f". But {', and '.join(doubts)}"
     return text + "."
@@ -175,7 +169,7 @@ def _rent(standing: Standing, chosen: PlanOption) -> str:
 
 def _smallest(standing: Standing) -> str:
     if standing.fewest is None:
-        return "the cheapest of what may fit"
+        return "it is the cheapest of what may fit"
     fewest = standing.options[standing.fewest]
     return f"the smallest set that works is {who(fewest)} with {fewest.strategy}, but it is not the cheapest"
 
@@ -204,8 +198,8 @@ def _nothing(standing: Standing) -> str:
     if late and deadline is not None:
         how = f" with {percent(request.quantile)} certainty" if soonest.hours_at_quantile is not None else ""
         return (
-            f"Nothing here is in time: the soonest is {who(soonest)} in {hours_text(_sure_hours(soonest))}{how}, "
-            f"{hours_text(_sure_hours(soonest) - deadline)} late."
+            f"Nothing here is in time: the soonest is {who(soonest)} in {in_hours(_sure_hours(soonest))}{how}, "
+            f"{in_hours(_sure_hours(soonest) - deadline)} late."
         )
     in_time = [one for one in timed if deadline is None or _sure_hours(one) <= deadline]
     cheapest = min(in_time, key=lambda one: one.cost or 0.0)
@@ -229,7 +223,7 @@ def _too_late(option: PlanOption, request: Request) -> str:
     deadline = request.deadline_hours or 0.0
     hours = _sure_hours(option)
     how = f" with {percent(request.quantile)} certainty" if option.hours_at_quantile is not None else ""
-    return f"too slow: {hours_text(hours)}{how}, {hours_text(max(hours - deadline, 0.0))} after the deadline"
+    return f"too slow: {in_hours(hours)}{how}, {in_hours(max(hours - deadline, 0.0))} after the deadline"
 
 
 def _doubts(option: PlanOption, request: Request) -> list[str]:
@@ -239,7 +233,7 @@ def _doubts(option: PlanOption, request: Request) -> list[str]:
     deadline, span = request.deadline_hours, option.hours_range
     if deadline is not None and option.meets_deadline is None and option.hours is not None:
         if span is not None and span.high > deadline:
-            found.append(f"it may be late: {hours_text(span.low)} to {hours_text(span.high)} against {hours_text(deadline)}")
+            found.append(f"it may be late: {in_hours(span.low)} to {in_hours(span.high)} against {in_hours(deadline)}")
         elif option.billing == "spot" and option.hours_at_quantile is None:
             found.append("it may be late: how often it is interrupted is not known")
         else:
@@ -267,13 +261,14 @@ def _against_choice(option: PlanOption, chosen: PlanOption, standing: Standing) 
         return "cannot be compared: a cost is not known"
     dearer = _change(option.cost, chosen.cost, "dearer", "cheaper")
     slower = _change(option.hours, chosen.hours, "slower", "sooner")
-    if option.cost > chosen.cost and option.hours < chosen.hours * (1 - SAME):
-        each = (option.cost - chosen.cost) / (chosen.hours - option.hours)
+    if option.cost >= chosen.cost * (1 - SAME) and option.hours < chosen.hours * (1 - SAME):
+        each = money((option.cost - chosen.cost) / (chosen.hours - option.hours), option.currency)
         what = "nothing forces it" if standing.constraint == "none" else "the deadline does not ask for it"
         what = what if standing.constraint != "does_not_fit" or standing.request.deadline_hours is not None else "nothing asks for it"
-        return (
-            f"{hours_text(chosen.hours - option.hours)} sooner but {dearer}: {money(each, option.currency)} for each hour saved, and {what}"
-        )
+        sooner = f"{in_hours(chosen.hours - option.hours)} sooner"
+        if option.cost <= chosen.cost * (1 + SAME):
+            return f"{sooner} for the same money, but {what}"
+        return f"{sooner} but {dearer}: {each} for each hour saved, and {what}"
     if option.cost < chosen.cost * (1 - SAME):
         tail = "one GPU is enough and simpler" if standing.constraint == "none" and chosen.num_gpus == 1 else "less sure"
         return f"{dearer}, {slower}; {tail}"

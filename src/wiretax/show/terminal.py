@@ -21,6 +21,8 @@ from wiretax.show.plain import ASCII, UNICODE, Symbols, indented, listed, plain
 from wiretax.show.plan import blocks as plan_blocks
 from wiretax.show.plan import verdict as plan_verdict
 from wiretax.show.prediction import predictions
+from wiretax.show.profile import profiles
+from wiretax.show.scaling import scaling
 from wiretax.show.topology import topology
 from wiretax.show.training import money_lines
 from wiretax.show.wires import incident_words, ladder, ladder_caption, one_rank, operations, overlap_lines
@@ -113,11 +115,17 @@ def _parts(run: Run, console_width: int, width: int, symbols: Symbols) -> Iterab
         yield Text()
         yield plan_verdict(run.plan, symbols)
         return
-    if run.command != "predict":  # nothing was measured; the machine of its wire stands in the heading
+    if run.command == "profile":
+        yield from _section("Profile", "one micro-step on one device", profiles(run, symbols))
+    elif run.command == "scale":
+        yield from _section("Wires", ladder_caption(run), ladder(run, width, symbols))
+    elif run.command != "predict":  # nothing was measured; the machine of its wire stands in the heading
         yield from _machine_parts(run, console_width, width, symbols)
-    yield from _section(
-        "Training", PREDICTED.get(run.command, "predicted from the figures above, from low to high"), predictions(run, symbols)
-    )
+    for title, caption, parts in scaling(run, symbols):
+        yield from _section(title, caption, parts)
+    if run.command != "scale":  # there they stand beside what was measured
+        caption = PREDICTED.get(run.command, "predicted from the figures above, from low to high")
+        yield from _section("Training", caption, predictions(run, symbols))
     yield from _section("Money", "", money_lines(run, symbols))
     yield from _section("Not measured", "", _not_measured(run, symbols))
     yield from _section("Findings", "", _findings(run.findings, symbols))
@@ -205,11 +213,12 @@ def _findings(findings: Sequence[Finding], symbols: Symbols) -> list[RenderableT
     for position, finding in enumerate(ordered):
         if position:
             parts.append(Text())
-        parts.append(_finding(finding, symbols))
+        parts.append(finding_block(finding, symbols))
     return parts
 
 
-def _finding(finding: Finding, symbols: Symbols) -> RenderableType:
+def finding_block(finding: Finding, symbols: Symbols) -> RenderableType:
+    """One finding: severity and title, code and confidence, the lines it rests on, effect, fix, and what would prove it wrong."""
     style = SEVERITY_STYLE[finding.severity]
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=13, no_wrap=True)
