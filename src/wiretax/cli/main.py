@@ -41,7 +41,10 @@ EXIT_INTERRUPTED = 130
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("check", "wiretax.cli.check", "Measure this machine and judge it: the wires, the GPUs, keep or give back."),
     ("inspect", "wiretax.cli.inspect", "List what the driver and Linux say, without any load."),
+    ("diagnose", "wiretax.cli.diagnose", "Name cause and fix from pasted text or logs; needs no GPU."),
+    ("profile", "wiretax.cli.profile", "Profile a training step on ONE GPU; predict needs no more."),
     ("predict", "wiretax.cli.predict", "Say what N GPUs will take, from one GPU's profile and a wire."),
+    ("scale", "wiretax.cli.scale", "Really train at 1..N GPUs; predicted beside measured."),
     ("report", "wiretax.cli.report", "Make a page, charts or text of a saved run."),
     ("compare", "wiretax.cli.compare", "Say what differs between saved runs, and how surely."),
     ("runs", "wiretax.cli.runs", "List, show, tag, prune and export the runs kept here."),

@@ -74,11 +74,11 @@ def measured_verdict(steps: Sequence[StepTiming], *, on_gpus: bool) -> Verdict |
     ]
     if not found:
         return None
-    verdict = _verdict(found, "trained")
     if on_gpus:
-        return verdict
+        return _verdict(found, "trained")
+    best = max(found, key=lambda one: one.expected)
     reason = "CPU ranks were trained, which says nothing about GPUs"
-    sentence = f"No GPU was trained on. {verdict.sentence}"
+    sentence = f"{best.num_gpus} CPU ranks trained under {best.words} as fast as one; no GPU was trained on."
     missing = {"num_gpus": reason, "keep_box": reason}
     return Verdict(decision="cannot_judge", num_gpus=None, keep_box=None, sentence=sentence, missing=missing)
 

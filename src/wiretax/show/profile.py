@@ -98,7 +98,7 @@ def _lines(profile: Profile, symbols: Symbols) -> list[RenderableType]:
     rates += [f"memory {rate(profile.memory_bytes_per_second)}"] if profile.memory_bytes_per_second else []
     per_sample = profile.workload.flops_per_sample
     if per_sample and profile.matmul_flops_per_second and profile.bare.step.seconds > 0:
-        achieved = per_sample * profile.workload.batch_size * profile.workload.accumulation_steps / profile.bare.step.seconds
+        achieved = per_sample * profile.workload.batch_size / profile.bare.step.seconds  # of one micro-step
         rates.append(f"the step reaches {flops(achieved)}, {percent(achieved / profile.matmul_flops_per_second)} of that")
     if profile.input_pipeline is not None:
         rates.append(f"next batch in {milliseconds(profile.input_pipeline.seconds)}")

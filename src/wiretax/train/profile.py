@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 BARE = "bare"
 """The part that no strategy is named for; every profile starts with it."""
 
+RANKS_AT_ONCE = "ranks_at_once"
+"""Key of ``Profile.environment``: how many ranks ran the same step beside each other while it was timed."""
+
 Source = str | Callable[["torch.device"], tuple[Step, Workload]]
 """What :func:`wiretax.train.workload.load_workload` takes, or a function that builds the step anew each time."""
 
@@ -218,7 +221,8 @@ def _attempt(rank: Rank, part: str, source: str, **how: Any) -> Part | None:
 
 def _keep(rank: Rank, found: Part) -> None:
     if found.bare is not None:
-        rank.results.write("Profile", value=found.bare)
+        environment = found.bare.environment | {RANKS_AT_ONCE: "1" if rank.is_cuda else str(rank.world_size)}
+        rank.results.write("Profile", value=replace(found.bare, environment=environment))
     if found.step is not None:
         rank.results.write("FreeStep", value=found.step)
     for point in found.memory:

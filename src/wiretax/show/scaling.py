@@ -1,0 +1,159 @@
+"""Really trained steps: how much faster more GPUs are, where the time goes, and what had been predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from wiretax.model.forecast import Forecast
+from wiretax.model.run import Run
+from wiretax.model.training import StepTiming
+from wiretax.show.plain import Symbols, indented, spread_fraction
+from wiretax.show.prediction import milliseconds
+from wiretax.units import memory, percent, significant
+
+Part = tuple[str, str, list[RenderableType]]
+
+CLOSE, FAR = 0.05, 0.15
+"""Errors of a prediction that are drawn green and red."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    heading: str
+    cell: Callable[[StepTiming], Text | str]
+    right: bool = True
+
+
+def scaling(run: Run, symbols: Symbols) -> list[Part]:
+    """Title, caption and parts of each section; none where nothing was trained.
+
+    Args:
+        run: a cleaned run.
+        symbols: the sign set of the stream.
+    """
+    if not run.training.steps:
+        return []
+    measured: list[RenderableType] = []
+    phases: list[RenderableType] = []
+    for workload in dict.fromkeys(one.workload for one in run.training.steps):
+        own = [one for one in run.training.steps if one.workload == workload]
+        measured += [indented(Text(workload)), indented(_table(own, _speed_columns(own, symbols), symbols))]
+        phases += [indented(Text(workload)), indented(_table(own, _phase_columns(own, symbols), symbols))]
+    parts: list[Part] = [("Scaling", "really trained", measured), ("Where the time goes", "of one optimizer step", phases)]
+    beside = predicted_beside_measured(run)
+    if beside:
+        parts.append(("Predicted beside measured", "from one GPU's profile and the wire alone", _beside(beside, symbols)))
+    return parts
+
+
+def predicted_beside_measured(run: Run) -> list[tuple[Forecast, StepTiming]]:
+    """Each real step on several GPUs with the forecast of the same configuration, where there is one."""
+    forecasts = {(one.workload, one.strategy, one.wire, one.num_gpus, one.batch_per_gpu): one for one in run.forecasts if one.step_seconds}
+    found = []
+    for step in run.training.steps:
+        forecast = forecasts.get((step.workload, step.strategy, step.wire, step.num_gpus, step.batch_per_gpu))
+        if step.num_gpus > 1 and forecast is not None:
+            found.append((forecast, step))
+    return found
+
+
+def _speed_columns(items: Sequence[StepTiming], symbols: Symbols) -> list[_Column]:
+    columns = [
+        _Column("step", lambda one: _with_spread(one, symbols)),
+        _Column("samples/s", lambda one: significant(one.samples_per_second)),
+        _Column("speed-up", lambda one: _speedup(one, symbols)),
+        _Column("efficiency", lambda one: symbols.dash if one.efficiency_fraction is None else percent(one.efficiency_fraction)),
+        _Column(
+            "wire tax",
+            lambda one: symbols.dash if one.efficiency_fraction is None or one.num_gpus == 1 else percent(1 - one.efficiency_fraction),
+        ),
+    ]
+    if any(one.peak_memory_bytes is not None for one in items):
+        columns.append(_Column("memory", lambda one: symbols.dash if one.peak_memory_bytes is None else memory(one.peak_memory_bytes)))
+    return columns
+
+
+def _phase_columns(_items: Sequence[StepTiming], symbols: Symbols) -> list[_Column]:
+    def phase(name: str) -> Callable[[StepTiming], Text | str]:
+        def cell(one: StepTiming) -> Text | str:
+            seconds = getattr(one.phases, name) if one.phases is not None else None
+            return symbols.dash if seconds is None else milliseconds(seconds)
+
+        return cell
+
+    return [
+        _Column("forward", phase("forward")),
+        _Column("backward", phase("backward")),
+        _Column("optimizer", phase("optimizer")),
+        _Column("of it, waiting\nfor the wire", phase("exposed_communication")),
+    ]
+
+
+def _with_spread(step: StepTiming, symbols: Symbols) -> Text:
+    spread = spread_fraction(step.samples_seconds)
+    text = Text(milliseconds(step.step_seconds))
+    return text if spread is None else text.append(f" {symbols.plus_minus}{percent(spread)}", style="yellow" if spread > 0.1 else "dim")
+
+
+def _speedup(step: StepTiming, symbols: Symbols) -> Text:
+    if step.efficiency_fraction is None or step.num_gpus == 1:
+        return Text(symbols.dash)
+    factor = step.efficiency_fraction * step.num_gpus
+    style = "bold red" if factor < 1 else "green" if step.efficiency_fraction >= 0.7 else ""
+    return Text(f"{factor:.2f} {symbols.times}", style=style)
+
+
+def _table(items: Sequence[StepTiming], columns: Sequence[_Column], symbols: Symbols) -> Table:
+    """Rows in the order in which they were trained."""
+    leading = [_Column("GPUs", lambda one: str(one.num_gpus))]
+    leading.append(_Column("strategy", lambda one: symbols.dash if one.num_gpus == 1 else one.strategy, right=False))
+    if len({one.wire for one in items if one.num_gpus > 1}) > 1:
+        leading.append(_Column("wire", lambda one: symbols.dash if one.num_gpus == 1 else one.wire, right=False))
+    if len({one.batch_per_gpu for one in items}) > 1:
+        leading.append(_Column("batch", lambda one: str(one.batch_per_gpu)))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in (*leading, *columns):
+        table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
+    for one in items:
+        table.add_row(*(column.cell(one) for column in (*leading, *columns)))
+    return table
+
+
+def _beside(pairs: Sequence[tuple[Forecast, StepTiming]], symbols: Symbols) -> list[RenderableType]:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    workloads, wires, batches = ({getattr(step, name) for _, step in pairs} for name in ("workload", "wire", "batch_per_gpu"))
+    headings = ["GPUs", "strategy"] + [
+        name for name, found in (("workload", workloads), ("wire", wires), ("batch", batches)) if len(found) > 1
+    ]
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in ("GPUs", "batch") else "left", no_wrap=True)
+    for heading in ("low", "predicted", "high", "measured", "error", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    errors, inside = [], 0
+    for forecast, step in pairs:
+        predicted = forecast.step_seconds
+        assert predicted is not None
+        error = predicted.expected / step.step_seconds - 1
+        held = predicted.low <= step.step_seconds <= predicted.high
+        errors.append(abs(error))
+        inside += held
+        cells: list[Text | str] = [str(step.num_gpus), step.strategy]
+        cells += [step.workload] if len(workloads) > 1 else []
+        cells += [step.wire] if len(wires) > 1 else []
+        cells += [str(step.batch_per_gpu)] if len(batches) > 1 else []
+        cells += [milliseconds(seconds) for seconds in (predicted.low, predicted.expected, predicted.high)]
+        cells.append(Text(milliseconds(step.step_seconds), style="bold"))
+        style = "green" if abs(error) <= CLOSE else "red" if abs(error) > FAR else "yellow"
+        cells += [
+            Text(f"{error:+.1%}".replace("%", " %"), style=style),
+            Text(symbols.ok if held else symbols.bad, style="" if held else "red"),
+        ]
+        table.add_row(*cells)
+    summary = f"error {percent(mean(errors))} in the mean, {percent(max(errors))} at worst; {inside} of {len(pairs)} inside their range"
+    return [indented(table), indented(Text(summary, style="dim"))]
