@@ -33,6 +33,8 @@ _CALL = re.compile(
 _ALL = re.compile(
     r"(?:cudaDeviceCanAccessPeer|can_device_access_peer|[cC]an_?[aA]ccess_?[pP]eer|[pP]eer access)\W{1,4}"
     r"(?P<can>True|False|0|1|yes|no)\b.{0,20}\ball\b"
+    r"|\b[aA]ll (?:GPU |\d{1,3} )?(?:ordered )?pairs (?:returned?|reported?|gave|give|are|say|said|show)\W{1,3}"
+    r"(?P<said>True|False|0|no|NO)\b"
 )
 _ARROW = re.compile(
     r"^\W{0,8}(?:GPU|cuda|device)[ :_]?(?P<source>\d{1,3})\s{0,2}(?:-+>|→|<-+>|to)\s{0,2}(?:GPU|cuda|device)[ :_]?"
@@ -73,7 +75,7 @@ def read(text: Text) -> tuple[Piece, ...]:
             access[source, target] = can
             notes.add(number, "peer.access", source_gpu=source, target_gpu=target, access=can, text=words.strip())
         elif match := _ALL.search(words):
-            notes.add(number, "peer.access", all_pairs=True, access=_answer(match["can"]), text=words.strip())
+            notes.add(number, "peer.access", all_pairs=True, access=_answer(match["can"] or match["said"]), text=words.strip())
         elif match := _COPY.search(words):
             truth = _copy(number, match, words, notes)
             if truth is None:
