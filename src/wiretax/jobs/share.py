@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,19 +14,23 @@ from wiretax.model.run import Run
 from wiretax.probe.redaction import Redactor
 
 _KINDS = (
-    ("host name", re.compile(r"<host>|^host$")),
+    ("host name", re.compile(r"<host(?:-\d+)?>|^host$")),
     ("user name", re.compile(r"<user>")),
     ("private path", re.compile(r"<path(?:-\d+)?>|<file>")),
     ("hardware address", re.compile(r"<mac>")),
     ("serial number", re.compile(r"<serial>")),
-    ("UUID", re.compile(r"\b(?:GPU|MIG|UUID)-(?:x?\d+|<uuid>)")),
+    ("UUID", re.compile(r"\b(?:GPU|MIG|UUID)-(?:x?\d+(?![\w-])|<uuid>)")),
 )
 
 
-def shared(run: Run) -> tuple[Run, tuple[str, ...]]:
+def shared(run: Run, hosts: Sequence[str] = ()) -> tuple[Run, tuple[str, ...]]:
     """The run without host names, addresses, UUIDs, serial numbers, users and private paths.
 
     Equal things get equal placeholders all over the document. What a diagnosis needs stays: models, PCI addresses, versions.
+
+    Args:
+        run: any run.
+        hosts: names of further hosts that its texts may hold; each gets a placeholder of its own.
 
     Returns:
         The run, and what was removed in words (``1 host name``, ``4 UUIDs``); empty where nothing was found.
@@ -36,8 +40,10 @@ def shared(run: Run) -> tuple[Run, tuple[str, ...]]:
     for user in sorted(set(re.findall(r"/(?:home|Users)/([\w.-]+)", text))):
         redactor.name(user, "<user>")
     machine = run.machine
+    for number, host in enumerate(hosts, 1):
+        redactor.name(host, f"<host-{number}>" if len(hosts) > 1 else "<host>")
     if machine is not None:
-        if machine.hostname is not None:
+        if machine.hostname is not None and machine.hostname not in hosts:
             redactor.name(machine.hostname, "host")
         for gpu in machine.gpus:
             if gpu.uuid is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.model.run import Run
 from wiretax.units import rate
 
@@ -34,7 +34,7 @@ def pair_rates(run: Run) -> dict[tuple[int, int], float]:
                 slowest[low, high] = min(slowest.get((low, high), float("inf")), copy.bandwidth_bytes_per_second or 0.0)
             if route == "staged" or len(slowest) >= len(facts.unordered_pairs(run.machine)):
                 return slowest
-    return found
+    return found or {(min(pair), max(pair)): reached for pair, (reached, _) in seen.pair_speeds(run).items()}
 
 
 def best_pair(run: Run) -> tuple[tuple[int, int], float, float] | None:

@@ -12,7 +12,7 @@ from wiretax.judge.checks import network, nics, software_text
 from wiretax.judge.facts import evidence
 from wiretax.judge.verdict import findings_of
 from wiretax.model.finding import SEVERITIES, Evidence, Finding, Verdict
-from wiretax.model.machine import Machine, Software, Surroundings
+from wiretax.model.machine import Gpu, Machine, Software, Surroundings
 from wiretax.model.measurement import Collective
 from wiretax.model.run import Run
 from wiretax.units import rate
@@ -25,6 +25,14 @@ _SUPERSEDED: dict[str, set[str]] = {
     "shm-tuning": {"shm-direct-slow", "dev-shm-too-small", "p2p-forced-slow", "p2p-level-too-low"},
 }
 """Offers at ``info`` that another finding makes needless."""
+
+_SYMPTOMS = frozenset({"communication-bound", "collective-timeout", "collective-hang", "pair-slow", "subset-collapse", "fsdp-over-pcie"})
+"""What a job suffers; where a cause was found too, the sentence names it."""
+
+_NO_CAUSE = frozenset({"unit-trap", "input-degraded", "states-differ", "nic-far-from-gpu", "gpus-differ"})
+
+_ANSWERS = frozenset({"healthy", "needs-measurement", "single-gpu", "no-gpu"})
+"""What answers the question as a whole stands before other notes of its severity."""
 
 _PART = "a pasted text shows a part of a machine"
 
@@ -67,7 +75,7 @@ def diagnose(subjects: Sequence[Subject]) -> Diagnosis:
     findings = _settled(prepared, findings)
     if not findings:
         findings = [_nothing_understood()]
-    ordered = tuple(sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity)))
+    ordered = tuple(sorted(findings, key=lambda f: (-SEVERITIES.index(f.severity), f.code not in _ANSWERS)))
     codes = tuple(tuple(dict.fromkeys(f.code for f in found)) for found in alone)
     return Diagnosis(findings=ordered, codes=codes, verdict=_verdict(ordered))
 
@@ -76,9 +84,10 @@ def prepare(run: Run) -> Run:
     """A run that checks can read: a machine that may be wholly unknown, and other tools' sweeps on the GPUs they can only have run on.
 
     nccl-tests does not say NVML indices; where a sweep used as many GPUs as the machine has, they are these. The way it took is
-    NCCL's, where a log of one way was pasted with it.
+    NCCL's, where a log of one way was pasted with it. What a card's name tells of its generation is filled in.
     """
     machine = run.machine if run.machine is not None else _unknown_machine()
+    machine = replace(machine, gpus=tuple(_with_capability(gpu) for gpu in machine.gpus))
     indices = tuple(gpu.index for gpu in machine.gpus)
     log = seen.log(run)
     names = (
@@ -94,6 +103,14 @@ def _placed(collective: Collective, indices: tuple[int, ...], names: str) -> Col
     transport = collective.transport or (names.replace(", ", "+") or None)
     missing = {name: reason for name, reason in collective.missing.items() if name != "transport" or transport is None}
     return replace(collective, gpus=indices, transport=transport, missing=missing)
+
+
+def _with_capability(gpu: Gpu) -> Gpu:
+    capability = seen.capability(gpu)
+    if gpu.compute_capability is not None or capability is None:
+        return gpu
+    missing = {name: reason for name, reason in gpu.missing.items() if name != "compute_capability"}
+    return replace(gpu, compute_capability=capability, missing=missing)
 
 
 def _unknown_machine() -> Machine:
@@ -294,11 +311,10 @@ def _nothing_understood() -> Finding:
 def _verdict(findings: Sequence[Finding]) -> Verdict:
     """One sentence: what to do first. How many GPUs to use, and whether to keep the machine, a text cannot say."""
     worst = findings[0]
-    title = (
-        worst.title
-        if worst.title[:2].isupper() or worst.title.startswith(("NCCL", "NVLink", "GPU"))
-        else worst.title[:1].lower() + worst.title[1:]
-    )
+    title = _lower(worst.title)
+    causes = [f for f in findings if f.severity != "info" and f.code not in _SYMPTOMS | _NO_CAUSE]
+    if worst.code in _SYMPTOMS and causes:
+        title += f". Behind it, most likely: {_lower(causes[0].title)}"
     if worst.severity in ("problem", "critical"):
         decision: Literal["fix_first", "cannot_judge"] = "fix_first"
         sentence = f"Fix this first: {title}."
@@ -306,9 +322,14 @@ def _verdict(findings: Sequence[Finding]) -> Verdict:
         decision, sentence = "cannot_judge", f"The text shows a limit: {title}. What it costs has to be measured."
     elif any(finding.code == "healthy" for finding in findings):
         healthy = next(finding for finding in findings if finding.code == "healthy")
-        decision, sentence = "cannot_judge", f"Nothing wrong is visible: {healthy.title}."
+        decision, sentence = "cannot_judge", f"{healthy.title}."
     else:
         open_ = next((finding for finding in findings if finding.code == "needs-measurement"), worst)
         decision, sentence = "cannot_judge", f"{open_.title}."
     missing = {"num_gpus": _PART, "keep_box": _PART}
     return Verdict(decision=decision, num_gpus=None, keep_box=None, sentence=sentence, missing=missing)
+
+
+def _lower(title: str) -> str:
+    """A title inside a sentence; names and abbreviations keep their capitals."""
+    return title if title[:2].isupper() or title.startswith(("NCCL", "NVLink", "GPU")) else title[:1].lower() + title[1:]

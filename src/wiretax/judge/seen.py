@@ -235,3 +235,24 @@ def nvlink_joins_all(run: Run) -> bool | None:
         return True
     between = [o for o in of(run, "nccl.path") if text(o, "source").startswith("GPU") and text(o, "target").startswith("GPU")]
     return all(text(o, "path") in ("NVL", "NVB") for o in between) if between else None
+
+
+def pair_speeds(run: Run) -> dict[frozenset[int], tuple[float, Evidence]]:
+    """Speeds of pairs that somebody wrote down, in bytes per second, with their lines.
+
+    Only where peer access is refused: then they are all of the way through host memory and can be compared as such.
+    """
+    refused = (
+        of(run, "nccl.p2p_disabled")
+        or of(run, "peer.access", access=False)
+        or any(facts.p2p_allowed(run.machine, b[0].source_gpu, b[0].target_gpu) is False for b in facts.unordered_pairs(run.machine))
+    )
+    found: dict[frozenset[int], tuple[float, Evidence]] = {}
+    for observation in of(run, "bandwidth.pair") if refused else ():
+        first, second = whole(observation, "source_gpu"), whole(observation, "target_gpu")
+        reached = number(observation, "bandwidth_bytes_per_second")
+        if first is not None and second is not None and first != second and reached:
+            key = frozenset((first, second))
+            if key not in found or reached < found[key][0]:
+                found[key] = (reached, line(observation))
+    return found

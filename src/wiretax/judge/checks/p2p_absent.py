@@ -191,7 +191,7 @@ def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Findin
         code="p2p-unsupported",
         severity="warning",
         confidence=confidence,
-        title=_whom(machine, refused, seen.of(run, "nccl.p2p_disabled")),
+        title=_whom(machine, refused, seen.of(run, "nccl.p2p_disabled"), bool(seen.of(run, "peer.access", all_pairs=True, access=False))),
         evidence=(*shown, *seen.lines(said, 4)),
         effect=staged_effect(run),
         remedy=remedy,
@@ -211,7 +211,7 @@ def _said_so(run: Run) -> tuple[Observation, ...]:
     )
 
 
-def _whom(machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observation, ...]) -> str:
+def _whom(machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observation, ...], all_stated: bool) -> str:
     """Which pairs: a log has one line for each direction of a pair, and each rank may print it."""
     total = len(facts.unordered_pairs(machine)) or len(machine.gpus) * (len(machine.gpus) - 1) // 2
     ends = [(seen.whole(o, "source_gpu"), seen.whole(o, "target_gpu")) for o in lines]
@@ -223,6 +223,8 @@ def _whom(machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observa
         return f"The driver refuses peer access, NCCL's log says: for {len(named)} of {max(total, len(named))} pairs by name"
     if total and count >= 2 * total:
         return f"The driver refuses peer access for all {total} pairs ({count} lines are both directions of each)"
+    if all_stated:
+        return f"Peer access is refused for all {f'{total} ' if total else ''}pairs"
     return "The driver refuses peer access between the GPUs"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from statistics import median
 
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.judge.choice import best_pair_remedy
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Confidence, Evidence, Finding
@@ -104,6 +104,8 @@ def near_slower(run: Run) -> tuple[list[frozenset[int]], list[Evidence]]:
         if source != target and not copy.unstable:
             key = frozenset((source, target))
             rates[key] = min(rates.get(key, float("inf")), copy.bandwidth_bytes_per_second or 0.0)
+    said = seen.pair_speeds(run) if not rates else {}
+    rates |= {pair: reached for pair, (reached, _) in said.items()}
     gpus = sorted({gpu for pair in rates for gpu in pair})
     if len(gpus) < 3 or len(rates) < 3:
         return [], []
@@ -114,6 +116,8 @@ def near_slower(run: Run) -> tuple[list[frozenset[int]], list[Evidence]]:
     groups = _disjoint_groups(slow, frozenset(rates))
     if not groups or _nearer_inside(run, groups) is False:
         return [], []
+    if said:
+        return groups, [said[pair][1] for pair in (*slow, *(p for p in rates if p not in slow))]
     inside = [rates[pair] for pair in slow]
     across = [reached for pair, reached in rates.items() if pair not in slow]
     return groups, [

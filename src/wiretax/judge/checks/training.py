@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from wiretax.data.gpus import find_gpu
 from wiretax.judge import seen, timings
-from wiretax.judge.checks.p2p_absent import STAGED_REMEDY
 from wiretax.judge.facts import evidence
 from wiretax.judge.timings import Scaling
 from wiretax.model.finding import Confidence, Evidence, Finding
@@ -244,9 +243,9 @@ def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[S
         title=title,
         evidence=(*seen.lines(lines), *_money(run)),
         effect=_gap(worst),
-        remedy=f"Synchronise less often: accumulate gradients with `no_sync()` (8 to 32 micro-steps), larger batches, DDP and not "
-        "DataParallel. "
-        f"{STAGED_REMEDY if _over_pcie(run, lines) else 'Then measure the wire: `wiretax check`'}.",
+        remedy="Accumulate gradients with `no_sync()` (8 to 32 micro-steps) or raise the batch; use DDP, not DataParallel; for small "
+        "models one "
+        "GPU may be the better deal. What the wire itself does: `wiretax check`.",
         confirm="wiretax check",
     )
 
@@ -330,5 +329,5 @@ def _overlap(run: Run) -> Iterator[Finding]:
         remedy="Let DDP do the exchange (it starts during backward), do not all-reduce by hand after it; look for "
         "`find_unused_parameters=True`, "
         "one giant bucket, or a synchronisation in the loop.",
-        confirm="torch.profiler: NCCL kernels beside or behind the backward kernels",
+        confirm="nsys profile -t cuda,nvtx python train.py  # NCCL kernels beside the backward kernels, not behind them",
     )

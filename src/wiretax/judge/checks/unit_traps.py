@@ -24,8 +24,17 @@ def check(run: Run) -> Iterator[Finding]:
     yield from _average(run)
 
 
+_COMPARE = "python -c 'print(SAMPLES / WALL_CLOCK_SECONDS)'  # for each run: the one figure that compares"
+
+
 def _finding(
-    title: str, lines: tuple[Evidence, ...], effect: str, remedy: str, severity: Severity = "warning", confidence: Confidence = "certain"
+    title: str,
+    lines: tuple[Evidence, ...],
+    effect: str,
+    remedy: str,
+    severity: Severity = "warning",
+    confidence: Confidence = "certain",
+    confirm: str = _COMPARE,
 ) -> Finding:
     return Finding(
         code="unit-trap",
@@ -35,7 +44,7 @@ def _finding(
         evidence=lines,
         effect=effect,
         remedy=remedy,
-        confirm="Divide samples by seconds of wall clock for both runs: seconds per sample is the one figure that compares.",
+        confirm=confirm,
     )
 
 
@@ -145,6 +154,7 @@ def _bits(run: Run) -> Iterator[Finding]:
         "one way.",
         "Compare bytes with bytes.",
         "info",
+        confirm="nvidia-smi --query-gpu=pcie.link.gen.max,pcie.link.width.max --format=csv",
     )
 
 
@@ -164,4 +174,5 @@ def _average(run: Run) -> Iterator[Finding]:
         "A sweep that starts at 8 bytes pulls it down on any machine.",
         "Judge busbw at the sizes your buckets have (25 MB and more).",
         "info",
+        confirm="all_reduce_perf -b 64M -e 1G -f 2 -g 2",
     )
