@@ -103,7 +103,8 @@ def wire_of_tables(files: Sequence[str]) -> tuple[KnownWire, list[str]]:
         pieces, problems = read_files([name])
         unreadable = next((one for one in problems if one.kind == "unreadable"), None)
         if unreadable is not None:
-            raise BadInput(f"{unreadable.source}: {unreadable.text}", do=unreadable.do)
+            where = "" if unreadable.text.startswith(unreadable.source) else f"{unreadable.source}: "
+            raise BadInput(f"{where}{unreadable.text}", do=unreadable.do)
         worries += [f"{one.source}, line {one.line}: {one.text}" for one in problems if one.kind == "damaged"]
         tables = [one for piece in pieces for one in piece.measurements.collectives if one.world_size > 1 and one.points]
         if not tables:

@@ -72,9 +72,9 @@ def _step_columns(items: Sequence[Forecast], symbols: Symbols) -> list[Column]:
         Column("low", lambda one: milliseconds(_step(one).low)),
         Column("expected", lambda one: Text(milliseconds(_step(one).expected), style="bold")),
         Column("high", lambda one: milliseconds(_step(one).high)),
-        Column("as fast as\none GPU", lambda one: _speedup(one, symbols)),
+        Column("speed-up", lambda one: _speedup(one, symbols)),
         Column(
-            "wire tax", lambda one: symbols.dash if one.wire_tax_fraction is None or one.num_gpus == 1 else percent(one.wire_tax_fraction)
+            "wire\ntax", lambda one: symbols.dash if one.wire_tax_fraction is None or one.num_gpus == 1 else percent(one.wire_tax_fraction)
         ),
     ]
     return columns + _memory_columns(items, symbols)
@@ -129,7 +129,7 @@ def _table(title: str, items: Sequence[Forecast], columns: Sequence[Column], sym
         leading.append(Column("wire", lambda one: symbols.dash if one.num_gpus == 1 else one.wire, right=False))
     shared = [strategies[0]] if len(strategies) == 1 else []
     shared += [f"over {wires[0]}"] if len(wires) == 1 else []
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 1 if len(leading) > 1 else 2, 0, 0), header_style="dim")
     for column in (*leading, Column("GPUs", lambda one: str(one.num_gpus)), *columns):
         table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
     for one in items:
