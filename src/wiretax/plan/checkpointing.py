@@ -160,11 +160,11 @@ def quantile_seconds(wall_clocks: Array, quantile: float) -> float:
 
 
 def mean_interval(wall_clocks: Array) -> tuple[float, float, float]:
-    """Mean of the draws with its 99 % interval: low, mean, high."""
+    """Mean of the draws with its 99.9 % interval: low, mean, high."""
     import numpy as np
 
     mean = float(np.mean(wall_clocks))
-    half = 2.576 * float(np.std(wall_clocks, ddof=1)) / math.sqrt(len(wall_clocks)) if len(wall_clocks) > 1 else math.inf
+    half = 3.291 * float(np.std(wall_clocks, ddof=1)) / math.sqrt(len(wall_clocks)) if len(wall_clocks) > 1 else math.inf
     return mean - half, mean, mean + half
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wiretax.data.gpus import GpuFacts
 from wiretax.data.models import TransformerShape
@@ -128,7 +128,8 @@ def shape_of_size(num_parameters: float) -> TransformerShape:
     if not (num_parameters >= 1e6 and math.isfinite(num_parameters)):
         raise UsageError(f"a model of {num_parameters:g} parameters is none.", do="Give its size such as --params 7e9.")
 
-    layers = min(range(2, 400), key=lambda one: abs(_of_depth(one, 0).num_parameters - num_parameters))
+    # Depth as if every head had its own keys, which is how the rule counts.
+    layers = min(range(2, 400), key=lambda one: abs(replace(_of_depth(one, 0), num_kv_heads=one).num_parameters - num_parameters))
     rough = _of_depth(layers, 0)
     # The MLP's width takes up what is left, so that the count is the one asked for.
     left = (num_parameters - rough.num_parameters) / (3 * rough.hidden_size * layers)

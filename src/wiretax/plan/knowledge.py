@@ -21,7 +21,7 @@ from wiretax.plan.machines import USER_WIRE, closest, machines, standing_for
 from wiretax.plan.offers import Offer
 from wiretax.plan.other_gpus import as_measured, step_factor
 from wiretax.plan.wires import WORDS, Kind, Known, class_busbw, class_efficiency, class_wire, wire_kind
-from wiretax.predict.contention import NO_CONTENTION, Contention, measured_contention
+from wiretax.predict.contention import NO_CONTENTION, Contention, contention, measured_contention
 from wiretax.predict.forecast import Prediction, predict
 from wiretax.predict.memory import Memory, largest_batch, predict_memory
 from wiretax.predict.memory_arithmetic import arithmetic_memory
@@ -182,8 +182,9 @@ class Knowledge:
     def _predicted(self, offer: Offer, strategy: str, num_gpus: int, setting: Setting) -> Efficiency | str:
         profile = self.job.profile
         assert profile is not None
+        unmeasured = contention((), USER_WIRE, num_gpus, multiprocessors=profile.multiprocessors)
         if self.job.busbw is not None:
-            found = self._predict(Wire.of_busbw(self.job.busbw), strategy, offer.gpu, num_gpus, setting, NO_CONTENTION)
+            found = self._predict(Wire.of_busbw(self.job.busbw), strategy, offer.gpu, num_gpus, setting, unmeasured)
             if isinstance(found, str):
                 return found
             note = f"predicted from the profile over a wire of {rate(self.job.busbw)}, as typed"
@@ -191,8 +192,8 @@ class Knowledge:
         machine = closest(self._machines, offer, num_gpus)
         if machine is not None:
             wire = Wire.measured(machine.run.measurements, USER_WIRE)
-            contention = measured_contention(machine.run.measurements, profile, USER_WIRE, num_gpus)
-            found = self._predict(wire, strategy, offer.gpu, num_gpus, setting, contention)
+            beside = measured_contention(machine.run.measurements, profile, USER_WIRE, num_gpus)
+            found = self._predict(wire, strategy, offer.gpu, num_gpus, setting, beside)
             if isinstance(found, str):
                 return found
             note = f"predicted from the profile over the wire of run {machine.run.run_id}"
@@ -204,9 +205,17 @@ class Knowledge:
         if busbw is None:
             what = "its card" if kind == "unknown" else WORDS[kind]
             return f"no wire of {offer.name} was measured and nothing is known of {what}: give --wire, --busbw, or type --efficiency"
+        # The slow end is a slow wire with everything that overlaps disturbed as much as it can be.
+        disturbed = replace(
+            unmeasured,
+            compute=unmeasured.compute_low,
+            compute_high=unmeasured.compute_low,
+            wire=unmeasured.wire_low,
+            wire_high=unmeasured.wire_low,
+        )
         ends = []
-        for value in (busbw.range.low, busbw.range.expected, busbw.range.high):
-            found = self._predict(class_wire(value, kind, num_gpus), strategy, offer.gpu, num_gpus, setting, NO_CONTENTION)
+        for value, beside in ((busbw.range.low, disturbed), (busbw.range.expected, unmeasured), (busbw.range.high, unmeasured)):
+            found = self._predict(class_wire(value, kind, num_gpus), strategy, offer.gpu, num_gpus, setting, beside)
             if isinstance(found, str):
                 return found
             ends.append(_efficiencies(found))
@@ -329,7 +338,7 @@ class Knowledge:
     # ---------------------------------------------------------------- asking predict
 
     def _predict(
-        self, wire: Wire, strategy: str, gpu: GpuFacts | None, num_gpus: int, setting: Setting, contention: Contention
+        self, wire: Wire, strategy: str, gpu: GpuFacts | None, num_gpus: int, setting: Setting, beside: Contention
     ) -> Prediction | str:
         profile = self.job.profile
         assert profile is not None
@@ -349,7 +358,7 @@ class Knowledge:
                 num_gpus,
                 batch_size=setting.batch_size,
                 options=Options(accumulation_steps=setting.accumulation_steps),
-                contention=contention,
+                contention=beside,
                 gpus=gpus,
             )
         except WiretaxError as error:

@@ -37,7 +37,7 @@ def machines(runs: Sequence[Run]) -> tuple[Measured, ...]:
         measured = [
             one
             for one in run.measurements.collectives
-            if (one.operation, one.wire) == ("all_reduce", USER_WIRE) and one.points and one.gpus
+            if (one.operation, one.wire) == ("all_reduce", USER_WIRE) and one.points and (one.gpus or one.backend == "nccl")
         ]
         if run.machine is None or not measured:
             continue

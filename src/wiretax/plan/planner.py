@@ -321,6 +321,8 @@ def _job_lines(job: Job, knowledge: Knowledge, request: Request) -> tuple[str, .
         lines.append(
             f"{job.shape_name or 'model'}: {job.shape.num_parameters / 1e9:.3g} billion parameters{guess}, trained as {job.recipe}"
         )
+    if job.shape is not None and job.profile is None and request.settings is None:
+        lines.append("one sample a GPU at a time (--batch for more)")
     if isinstance(job.efficiency, float):
         lines.append(f"efficiency {percent(job.efficiency)} on more than one GPU, as typed")
     elif job.efficiency:
