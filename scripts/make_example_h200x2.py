@@ -56,7 +56,11 @@ def wires() -> Run:
 def profiles() -> Run:
     """The one-GPU profiles of two workloads."""
     found = [
-        replace(profile(name, batch, 1), notes=(f"recorded on {MACHINE}; segments and arrival of gradients by FLOPs",))
+        replace(
+            profile(name, batch, 1),
+            created_at=f"{DATE}T00:00:00+00:00",
+            notes=(f"recorded on {MACHINE}; segments and arrival of gradients by FLOPs",),
+        )
         for name, batch in CASES
     ]
     return Run(

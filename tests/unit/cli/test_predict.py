@@ -26,11 +26,11 @@ def test_the_ladder_lists_pcie_and_nvlink_generations(capfd):
         assert name in out
 
 
-def test_a_profile_and_a_wire_print_a_table_of_ranges_and_a_verdict(capfd):
+def test_a_profile_and_a_wire_print_a_table_of_ranges(capfd):
     assert run(["predict", *EXAMPLE, "--strategy", "ddp,fsdp2", "--gpus", "2,4", "--batch", "4"]) == 0
     out = capfd.readouterr().out
     assert "gpt1.7b, batch 4 a GPU" in out
-    for heading in ("low", "expected", "high", "wire tax", "memory"):
+    for heading in ("low", "expected", "high", "tax", "memory"):
         assert heading in out
     assert "by the ring model" in out
 
