@@ -31,8 +31,9 @@ _COUNT_HEADING = re.compile(
     re.IGNORECASE,
 )
 _HEADING_HINT = re.compile(
-    r"/\s?s|per[_ ]s|[Rr]un[_ ]?time|[Tt]ime\b|s/it|FLOP|bps|[kKnN]=\d|\d\s?GPU|GPUs?\b|through|\(ms|\(s\)|\(min|ms\b|sec"
+    r"/\s?s|per[_ ]s|[Rr]un[_ ]?time|[Tt]ime\b|s/it|FLOP|bps|bus ?bw|alg ?bw|[kKnN]=\d|\d\s?GPU|GPUs?\b|through|\(ms|\(s\)|\(min|ms\b|sec"
 )
+_MEASURE_HEADING = re.compile(r"\b(?:busbw|algbw|bandwidth|bw|speed|rate)\b", re.IGNORECASE)
 _RULE = re.compile(r"[\s|:+=-]+")
 _NUMBER = re.compile(r"\s*[~\u2248]?(\d[\d,]{0,18}(?:\.\d{1,9})?)\s?(?:[a-zA-Z\u00b5%/]{0,14})?\s*(?:\([^)]{0,40}\))?\s*")
 _NOTHING = re.compile(r"\s*(?:-+|\u2013|\u2014|n/?a|nan|oom|x|\?)?\s*", re.IGNORECASE)
@@ -105,13 +106,20 @@ def _tables(stream: Stream) -> list[_Table]:
 
 def _is_heading(cells: list[str], title: str) -> bool:
     """A heading names a measure in one of its cells, or counts in two of them under a title that names the measure."""
-    if any(_NUMBER.fullmatch(cell) for cell in cells) or len(cells) > 24:
+    if any(_NUMBER.fullmatch(cell) and not _counts_gpus(cell) for cell in cells) or len(cells) > 24:
         return False
     if any((unit := unit_of(cell)) is not None and unit[0] in _MEASURES for cell in cells if len(cell) < 80):
+        return True
+    if any(COLLECTIVE.search(cell) and _MEASURE_HEADING.search(cell) for cell in cells if len(cell) < 80):
         return True
     if unit_of(title) is None:
         return False
     return sum(context_of(words(cell)).num_gpus is not None for cell in cells if may_count(cell)) >= 2
+
+
+def _counts_gpus(cell: str) -> bool:
+    """Whether a cell is ``2 GPUs``, which is a heading, and no figure with a unit."""
+    return may_count(cell) and context_of(words(cell)).num_gpus is not None
 
 
 def _row(table: _Table, line: Line, cells: list[str]) -> bool:
@@ -121,7 +129,11 @@ def _row(table: _Table, line: Line, cells: list[str]) -> bool:
         if surplus < 0 or "|" in line.text:
             return False
         cells = [" ".join(cells[: surplus + 1]), *cells[surplus + 1 :]]
-    values = [cell for cell in cells[1:] if _NUMBER.fullmatch(cell) or _NOTHING.fullmatch(cell) or re.fullmatch(r"[\d./]{3,40}", cell)]
+    values = [
+        cell
+        for cell in cells[1:]
+        if (_NUMBER.fullmatch(cell) and not _counts_gpus(cell)) or _NOTHING.fullmatch(cell) or re.fullmatch(r"[\d./]{3,40}", cell)
+    ]
     if not values or not any(character.isdecimal() for cell in cells for character in cell):
         return False
     table.rows.append((line.number, cells))
@@ -134,7 +146,10 @@ def _piece(source: str, table: _Table, stream: Stream) -> Piece | None:
         return None
     notes = pasted.Notes(source, stream.lines)
     title_unit = unit_of(table.title)
-    columns = [_column(heading, title_unit) for heading in table.heading]
+    columns = [
+        _column(heading, title_unit or _unit_in_cells(heading, [cells[place] for _, cells in table.rows]))
+        for place, heading in enumerate(table.heading)
+    ]
     if not any(column.dimension for column in columns) or not _is_about_gpus(table, columns):
         return None
     around = context_of(words(table.title))
@@ -163,6 +178,19 @@ def _is_about_gpus(table: _Table, columns: list[_Column]) -> bool:
     return any((context := _row_context(label)).num_gpus is not None or context.strategy is not None for label in labels if label)
 
 
+def _is_rate(heading: str) -> bool:
+    return COLLECTIVE.search(heading) is not None and _MEASURE_HEADING.search(heading) is not None
+
+
+def _unit_in_cells(heading: str, cells: list[str]) -> tuple[Dimension, float, str] | None:
+    """The unit that every figure of a bandwidth column carries itself, where the heading has none."""
+    if not _is_rate(heading):
+        return None
+    units = {unit_of(re.sub(r"^[\s~\d.,]+", "", cell)) for cell in cells if cell.strip()}
+    found = units.pop() if len(units) == 1 else None
+    return found if found is not None and found[0] == "bytes_per_second" else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     heading: str
@@ -178,7 +206,7 @@ def _column(heading: str, title_unit: tuple[Dimension, float, str] | None) -> _C
     context = context_of(words(heading))
     is_count = _COUNT_HEADING.match(heading.strip()) is not None
     own = None if is_count else unit_of(heading)
-    borrowed = own is None and not is_count and title_unit is not None and context.num_gpus is not None
+    borrowed = own is None and not is_count and title_unit is not None and (context.num_gpus is not None or _is_rate(heading))
     dimension, factor, unit = own or (title_unit if borrowed and title_unit else (None, 1.0, None))
     return _Column(heading, is_count, dimension, factor, unit, context, borrowed)
 
@@ -258,8 +286,8 @@ def _note(number: int, value: float, column: _Column, context: Context, label: s
             unit=column.unit,
             num_gpus=context.num_gpus,
             setting=setting.group() if setting else None,
-            operation=_operation(table.title),
-            measure=_measure(table.title),
+            operation=_operation(f"{column.heading} {table.title}"),
+            measure=_measure(f"{column.heading} {table.title}"),
             **{str(column.dimension): measured},
         )
     elif column.dimension == "seconds":
