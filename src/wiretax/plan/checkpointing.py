@@ -153,9 +153,11 @@ def best_interval(work: float, known: Interruptions) -> tuple[float, str]:
 
 
 def quantile_seconds(wall_clocks: Array, quantile: float) -> float:
-    """The wall clock that is kept with this probability."""
+    """The wall clock that is kept with this probability; infinite where pieces are never finished."""
     import numpy as np
 
+    if not np.isfinite(wall_clocks).all():
+        return math.inf
     return float(np.quantile(wall_clocks, quantile))
 
 

@@ -6,6 +6,7 @@ chosen, and the plan says so, whatever faster or slightly cheaper sets there are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,9 @@ class Single:
     peak: Interval | None
     fits: bool | None
     hours: Interval | None
+    """Of work."""
+    wall: Interval | None
+    """With interruptions; may be infinite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +57,10 @@ def decide(options: Sequence[PlanOption], singles: Sequence[Single], request: Re
     does_not_fit = bool(singles) and all(single.fits is False for single in singles)
     constraint = constraint_of(singles, request)
     placed = _compared(options, baseline)
-    choice = choose(placed, constraint, request)
+    choice = choose(placed, constraint, request, timed=any(single.hours is not None for single in singles))
     fewest = _fewest(placed)
     hours = [single.hours.expected for single in singles if single.hours is not None]
+    wall = [single.wall.expected for single in singles if single.wall is not None and math.isfinite(single.wall.expected)]
     standing = Standing(constraint=constraint, request=request, options=placed, choice=choice, fewest=fewest, baseline=baseline)
     largest = max((one for one in singles if one.memory_bytes is not None), key=lambda one: one.memory_bytes or 0, default=None)
     explained = tuple(replace(option, why=reason(index, standing)) for index, option in enumerate(placed))
@@ -64,7 +69,7 @@ def decide(options: Sequence[PlanOption], singles: Sequence[Single], request: Re
         options=explained,
         choice=choice,
         sentence=sentence(
-            standing, min(hours, default=None), (largest.gpu, largest.memory_bytes, largest.peak) if largest is not None else None
+            standing, min(wall, default=None), (largest.gpu, largest.memory_bytes, largest.peak) if largest is not None else None
         ),
         one_gpu_hours=min(hours, default=None),
         fewest_that_fit=fewest,
@@ -77,24 +82,29 @@ def constraint_of(singles: Sequence[Single], request: Request) -> Constraint:
     if singles and all(single.fits is False for single in singles):
         return "does_not_fit"
     deadline = request.deadline_hours
-    known = [single.hours for single in singles if single.fits is not False and single.hours is not None]
+    known = [single.wall for single in singles if single.fits is not False and single.wall is not None]
     if deadline is not None and known and all(hours.expected > deadline for hours in known):
         return "too_slow"
     return "none"
 
 
-def choose(options: Sequence[PlanOption], constraint: Constraint, request: Request) -> int | None:
+def choose(options: Sequence[PlanOption], constraint: Constraint, request: Request, *, timed: bool = True) -> int | None:
     """The cheapest option that fits, is in time and within the budget; of one GPU where nothing forces more.
 
     What is sure counts before what only should be so (a range that holds the limit). Where no time is known the lowest price per hour
     decides, so that "what holds this model" has an answer.
+
+    Args:
+        options: evaluated.
+        constraint: why one GPU will not do.
+        request: limits.
+        timed: whether the time on some GPU is known, so that an option without one is no answer.
     """
     memory_known = any(option.fits is not None for option in options)
-    timed = any(option.hours is not None for option in options)
     pool: list[tuple[int, int]] = []
     for index, option in enumerate(options):
         doubts = 0
-        if option.fits is False or (timed and option.hours is None):
+        if option.fits is False or option.strategy is None or (timed and option.hours is None):
             continue
         doubts += option.fits is None and memory_known
         for sure, likely in (_in_time(option, request), _affordable(option, request)):

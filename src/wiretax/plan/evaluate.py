@@ -39,6 +39,9 @@ def evaluate(choice: Choice, knowledge: Knowledge, request: Request, *, any_spot
     offer, count, setting = choice.offer, choice.num_gpus, choice.setting
     missing: dict[str, str] = {}
     notes: list[str] = []
+    forbidden = knowledge.forbidden(offer, choice.strategy, count)
+    if forbidden is not None:
+        return _forbidden(choice, forbidden)
     alone = knowledge.hours(offer.gpu, setting)
     efficiency = knowledge.efficiency(offer, choice.strategy, count, setting)
     work: Interval | None = None
@@ -100,6 +103,22 @@ def evaluate(choice: Choice, knowledge: Knowledge, request: Request, *, any_spot
         within_budget=_affordable(cost_range, request.budget),
         assumptions=tuple(dict.fromkeys([*notes, *([offer.note] if offer.note else [])])),
         missing=missing | ({"gpu": "no GPU was named: give --gpu"} if offer.gpu is None else {}),
+    )
+
+
+def _forbidden(choice: Choice, reason: str) -> PlanOption:
+    """An offer and count for which no strategy makes sense."""
+    offer = choice.offer
+    unknown = ("strategy", "hours", "cost", "cost_per_sample", "efficiency_fraction", "basis", "fits")
+    return PlanOption(
+        num_gpus=choice.num_gpus,
+        offer=offer.name,
+        currency=offer.currency,
+        gpu=offer.gpu.name if offer.gpu is not None else None,
+        billing=offer.billing,
+        hourly_cost=offer.hourly(choice.num_gpus)[1],
+        basis=None,
+        missing=dict.fromkeys(unknown, reason) | ({"gpu": "no GPU was named: give --gpu"} if offer.gpu is None else {}),
     )
 
 

@@ -282,6 +282,19 @@ class Knowledge:
         busbw = class_busbw(kind, offer.gpu, num_gpus) if offer.gpu is not None else None
         return (None if busbw is None else class_wire(busbw.range.expected, kind, num_gpus)), "class"
 
+    def forbidden(self, offer: Offer, strategy: str, num_gpus: int) -> str | None:
+        """Why a strategy makes no sense on an offer, None where it does: tensor parallelism needs a fast island, and cuts whole heads."""
+        if num_gpus == 1 or strategy not in ("tp", "tp_ddp"):
+            return None
+        job = self.job
+        kind = self.kind(offer, num_gpus)
+        if kind != "nvlink":
+            return f"tensor parallelism needs NVLink between all its GPUs, and here is {WORDS[kind]}"
+        heads = job.shape.num_kv_heads if job.shape is not None else job.profile.workload.num_heads if job.profile is not None else None
+        if heads is not None and strategy == "tp" and heads % num_gpus:
+            return f"{heads} heads cannot be cut among {num_gpus} GPUs"
+        return None
+
     def kind_key(self, offer: Offer) -> tuple[object, ...]:
         """Offers with the same key differ only in price."""
         return (offer.gpu and offer.gpu.name, wire_kind(offer, max(offer.num_gpus, 2)), offer.num_gpus, offer.hosts)

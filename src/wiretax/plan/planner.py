@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from wiretax.errors import UsageError
+from wiretax.model.forecast import Interval
 from wiretax.model.money import Checkpointing, Plan, PlanOption
 from wiretax.plan.checkpointing import best_interval, stretch
 from wiretax.plan.cost import one_currency
@@ -158,7 +159,7 @@ def _fill(hours: Array, memory: Array, axes: _Axes, offer: Offer, count: int, kn
     for position, strategy in enumerate(axes.strategies):
         if count == 1 and position > 0:
             continue  # One GPU has nothing to share out.
-        if not _allowed(strategy, offer, count, knowledge):
+        if knowledge.forbidden(offer, strategy, count) is not None:
             memory[position, :] = TOO_LARGE
             continue
         for column, setting in enumerate(axes.settings):
@@ -172,15 +173,6 @@ def _fill(hours: Array, memory: Array, axes: _Axes, offer: Offer, count: int, kn
             efficiency = knowledge.efficiency(offer, strategy, count, setting)
             if not isinstance(alone, str) and not isinstance(efficiency, str):
                 hours[position, column] = alone.range.expected / (count * efficiency.range.expected)
-
-
-def _allowed(strategy: str, offer: Offer, count: int, knowledge: Knowledge) -> bool:
-    """Tensor parallelism stays inside a fast island, and cuts whole heads."""
-    if count == 1 or strategy not in ("tp", "tp_ddp"):
-        return True
-    job = knowledge.job
-    heads = None if job.shape_is_guess else job.shape.num_kv_heads if job.shape else job.profile.workload.num_heads if job.profile else None
-    return knowledge.kind(offer, count) == "nvlink" and (heads is None or heads % count == 0)
 
 
 def _places(ranking: Ranking, wanted: Array, request: Request) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int]]]:
@@ -218,7 +210,7 @@ def _representative(axes: _Axes, space: Space, knowledge: Knowledge, offer: int,
         allowed = [
             (peak.peak.expected, index)
             for index, name in enumerate(axes.strategies)
-            if _allowed(name, axes.offers[offer], axes.counts[count], knowledge)
+            if knowledge.forbidden(axes.offers[offer], name, axes.counts[count]) is None
             and (peak := knowledge.memory(name, axes.counts[count], axes.settings[0])) is not None
         ]
         strategy, setting = min(allowed)[1] if allowed else 0, 0
@@ -247,16 +239,18 @@ def _single(knowledge: Knowledge, offer: Offer, setting: Setting, request: Reque
     alone = knowledge.hours(offer.gpu, setting)
     memory = knowledge.memory("none", 1, setting)
     fits = None if memory is None or offer.gpu is None else memory.fits(offer.gpu.memory_bytes)
-    work = None if isinstance(alone, str) else alone.range
-    if work is not None and request.interrupting is not None and (known := request.interrupting.of(offer, any_spot=any_spot)) is not None:
+    work = wall = None if isinstance(alone, str) else alone.range
+    known = request.interrupting.of(offer, any_spot=any_spot) if request.interrupting is not None else None
+    if work is not None and known is not None and request.interrupting is not None:
         factor = wall_over_work(work.expected, known, request.interrupting.every_seconds)
-        work = type(work)(low=work.low * factor, expected=work.expected * factor, high=work.high * factor)
+        wall = Interval(low=work.low * factor, expected=work.expected * factor, high=work.high * factor)
     return Single(
         gpu=offer.gpu.name if offer.gpu is not None else None,
         memory_bytes=offer.gpu.memory_bytes if offer.gpu is not None else None,
         peak=memory.peak if memory is not None else None,
         fits=fits,
         hours=work,
+        wall=wall,
     )
 
 
