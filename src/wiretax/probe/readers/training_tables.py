@@ -34,6 +34,7 @@ _HEADING_HINT = re.compile(
     r"/\s?s|per[_ ]s|[Rr]un[_ ]?time|[Tt]ime\b|s/it|FLOP|bps|bus ?bw|alg ?bw|[kKnN]=\d|\d\s?GPU|GPUs?\b|through|\(ms|\(s\)|\(min|ms\b|sec"
 )
 _MEASURE_HEADING = re.compile(r"\b(?:busbw|algbw|bandwidth|bw|speed|rate)\b", re.IGNORECASE)
+_SETTING = re.compile(r"\b[A-Z][A-Z0-9]{1,12}_[A-Z0-9_]{1,40}=\S{1,40}")
 _RULE = re.compile(r"[\s|:+=-]+")
 _NUMBER = re.compile(r"\s*[~\u2248]?(\d[\d,]{0,18}(?:\.\d{1,9})?)\s?(?:[a-zA-Z\u00b5%/]{0,14})?\s*(?:\([^)]{0,40}\))?\s*")
 _NOTHING = re.compile(r"\s*(?:-+|\u2013|\u2014|n/?a|nan|oom|x|\?)?\s*", re.IGNORECASE)
@@ -175,7 +176,9 @@ def _is_about_gpus(table: _Table, columns: list[_Column]) -> bool:
     ):
         return True
     labels = [" ".join(cell for cell, column in zip(cells, columns, strict=True) if column.dimension is None) for _, cells in table.rows]
-    return any((context := _row_context(label)).num_gpus is not None or context.strategy is not None for label in labels if label)
+    return any(
+        (context := _row_context(label)).num_gpus is not None or context.strategy is not None or _SETTING.search(label) for label in labels
+    )
 
 
 def _is_rate(heading: str) -> bool:
@@ -275,7 +278,7 @@ def _note(number: int, value: float, column: _Column, context: Context, label: s
     text = " / ".join(part for part in (label, column.heading) if part)[:100]
     tags: dict[str, Scalar] = context.tags() | {"workload": _workload(table), "label": text}
     measured = value * column.factor
-    setting = re.search(r"\b[A-Z][A-Z0-9]{1,12}_[A-Z0-9_]{1,40}=\S{1,40}", label)
+    setting = _SETTING.search(label)
     if column.borrowed:
         notes.add(
             number,
