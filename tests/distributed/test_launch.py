@@ -11,7 +11,8 @@ import pytest
 from wiretax.launch.collect import collect
 from wiretax.launch.plan import LaunchPlan, Stage
 from wiretax.launch.processes import descendants
-from wiretax.launch.torchrun import launch, run_folder
+from wiretax.launch.run_folder import run_folder
+from wiretax.launch.torchrun import launch
 
 pytestmark = pytest.mark.ranks
 

@@ -8,7 +8,8 @@ import pytest
 
 from wiretax.launch.collect import collect
 from wiretax.launch.plan import LaunchPlan, Stage
-from wiretax.launch.torchrun import launch, run_folder
+from wiretax.launch.run_folder import run_folder
+from wiretax.launch.torchrun import launch
 from wiretax.model.reading import unexplained
 
 pytestmark = pytest.mark.ranks

@@ -44,13 +44,14 @@ def command(context: click.Context, /, **options: Any) -> int:
     --fail-if METRIC<20GB/s
     A wrong METRIC lists the near names: all_reduce_busbw_peak_bytes_per_second.default.2, ...
     """
-    from wiretax.cli.exit_codes import CANNOT_JUDGE, exit_code
     from wiretax.cli.gates import closed_gates
     from wiretax.cli.main import STARTED
     from wiretax.cli.output import check_writable, keep, print_run
     from wiretax.cli.reporter import Reporter
     from wiretax.jobs.check import CheckOptions, check
+    from wiretax.judge.exit_code import CANNOT_JUDGE, exit_code
     from wiretax.judge.gate import parse
+    from wiretax.launch.interrupts import Interrupts
 
     check_writable(options["out"])
     gates = [parse(text) for text in options["fail_if"]]
@@ -69,11 +70,13 @@ def command(context: click.Context, /, **options: Any) -> int:
     )
     with Reporter() as reporter:
         run = check(wanted, reporter)
-    kept = keep(run, save=not options["no_save"], out=options["out"])
+    with Interrupts() as interrupts:
+        interrupts.hold()  # what was measured is kept first
+        kept = keep(run, save=not options["no_save"], out=options["out"])
     print_run(run, as_json=options["json"])
     code = exit_code(run, strict=options["strict"])
     if gates and code < CANNOT_JUDGE:
-        code = exit_code(run, strict=options["strict"], gate_closed=closed_gates(run, gates))
+        code = exit_code(run, strict=options["strict"], fail_if_true=closed_gates(run, gates))
     return code if kept else max(code, CANNOT_JUDGE)
 
 

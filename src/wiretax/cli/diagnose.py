@@ -23,10 +23,9 @@ def command(files: tuple[str, ...], json: bool, markdown: bool, redact: bool | N
     nvidia-smi topo -m | wiretax diagnose -
     wiretax diagnose --markdown *.log > answer.md
     """
-    from wiretax.cli.exit_codes import USAGE
     from wiretax.cli.output import print_rendered, print_run, print_text, say
     from wiretax.jobs.diagnose import diagnose, redacted, unreadable
-    from wiretax.judge.verdict import exit_code
+    from wiretax.judge.exit_code import USAGE, exit_code
     from wiretax.show.diagnosis import render_diagnosis
     from wiretax.show.diagnosis_markdown import diagnosis_as_markdown
 

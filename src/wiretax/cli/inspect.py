@@ -19,9 +19,9 @@ def command(record: Path | None, machine: str | None, json: bool, no_redact: boo
 
     GPUs, how each pair is joined, peer-to-peer status, PCIe links, software and surroundings; what cannot be read says why.
     """
-    from wiretax.cli.exit_codes import exit_code
     from wiretax.cli.output import check_writable, print_run, say
     from wiretax.jobs.inspect import inspect
+    from wiretax.judge.exit_code import exit_code
 
     if no_redact and record is None:
         raise click.UsageError("--no-redact goes with --record.")

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from importlib import import_module
 from typing import Any, NoReturn
+
+
+MOST_START_SECONDS = 2.0
+"""A process older than this was something else before: a script that did its own work and then gave its process to us (exec)."""
 
 
 def _process_start() -> float:
@@ -23,7 +28,7 @@ def _process_start() -> float:
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return now
-    return now - age if 0 <= age < 60 else now
+    return now - age if 0 <= age < MOST_START_SECONDS else now
 
 
 STARTED = _process_start()
@@ -160,6 +165,8 @@ def _leave(code: int) -> NoReturn:
                 stream.flush()
         except (OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    for number in (signal.SIGINT, signal.SIGTERM):  # all is said; Python's own end must not be cut short with another exit code
+        signal.signal(number, signal.SIG_IGN)
     sys.exit(code)
 
 

@@ -75,9 +75,9 @@ def command(**options: Any) -> int:
     wiretax plan --profile step.json --wire check.json --samples 10M --offers mine.toml --deadline 24h
     wiretax plan --params 8e9 --inference --weights int4 --gpu "RTX 4090" --price 0.4 --currency EUR
     """
-    from wiretax.cli.exit_codes import exit_code
     from wiretax.cli.output import check_writable, keep, print_run
     from wiretax.jobs.plan import PlanOptions, Serving, plan
+    from wiretax.judge.exit_code import exit_code
     from wiretax.plan.request import RESTART_SECONDS
 
     check_writable(options["out"])

@@ -70,10 +70,10 @@ def command(**options: Any) -> int:
     Every figure is a range that should hold the truth 9 times out of 10, with what it assumes. Units are read strictly: MB is
     10^6 bytes, MiB is 2^20, Gbit/s is an eighth of a GB/s.
     """
-    from wiretax.cli.exit_codes import CANNOT_JUDGE, exit_code
     from wiretax.cli.output import check_writable, keep, print_run
     from wiretax.cli.quantities import levers
     from wiretax.jobs.predict import PredictOptions, predict
+    from wiretax.judge.exit_code import CANNOT_JUDGE, exit_code
     from wiretax.predict.options import Options
 
     check_writable(options["out"])

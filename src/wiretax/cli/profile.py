@@ -43,11 +43,11 @@ def command(**options: Any) -> int:
     Your own step is a function that takes a device and returns wiretax.Step(model, make_optimizer, make_batch, loss); the module is
     looked for in this folder. Needs torch; works on CPU ranks too.
     """
-    from wiretax.cli.exit_codes import CANNOT_JUDGE, exit_code
     from wiretax.cli.main import STARTED
     from wiretax.cli.output import check_writable, keep, print_run
     from wiretax.cli.reporter import Reporter
     from wiretax.jobs.profile import BUDGET_SECONDS, ProfileOptions, profile
+    from wiretax.judge.exit_code import CANNOT_JUDGE, exit_code
 
     check_writable(options["out"])
     wanted = ProfileOptions(

@@ -44,11 +44,11 @@ def command(**options: Any) -> int:
     Measures the wire, profiles the step on one GPU, then trains every configuration in a process of its own. A rank that dies or
     hangs costs its own configuration; what was measured is kept, and the exit code is 3.
     """
-    from wiretax.cli.exit_codes import CANNOT_JUDGE, exit_code
     from wiretax.cli.main import STARTED
     from wiretax.cli.output import check_writable, keep, print_run
     from wiretax.cli.reporter import Reporter
     from wiretax.jobs.scale import BUDGET_SECONDS, ScaleOptions, scale
+    from wiretax.judge.exit_code import CANNOT_JUDGE, exit_code
 
     check_writable(options["out"])
     given = any(options[name] is not None for name in ("preset", "config", "step"))

@@ -9,17 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from wiretax.jobs.launching import JobProgress, cannot, choose_gpus, measure, nccl_configuration, run_of
+from wiretax.jobs.headline import headline
+from wiretax.jobs.launching import JobProgress, as_interrupted, cannot, choose_gpus, measure, nccl_configuration, run_of
 from wiretax.jobs.progress import Progress
 from wiretax.jobs.stages import BUDGET_SECONDS, Level, cpu_plan, gpu_plan
 from wiretax.judge.verdict import judge
 from wiretax.launch.collect import Collected
+from wiretax.launch.interrupts import Interrupts
 from wiretax.launch.plan import LaunchPlan, Stage
 from wiretax.model.machine import Machine
 from wiretax.model.measurement import Incident, Operation
 from wiretax.model.money import Price
 from wiretax.model.run import Run
-from wiretax.predict.bounds import bounds
 from wiretax.probe.inspect import inspect_machine
 
 CPU_RANKS = 2
@@ -70,12 +71,15 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
     options = options or CheckOptions()
     started = time.monotonic() if options.started is None else options.started
     progress = JobProgress(started, options.budget_seconds or BUDGET_SECONDS[options.level], on_progress, options.price)
-    progress.say("reading the machine", 0.02)
-    machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
-    progress.num_gpus = len(machine.gpus) or None
-    measured = measure(_plan(machine, options), progress, deadline=progress.end - JUDGE_SECONDS, unwanted=_unwanted)
-    run = run_of("check", machine, measured, progress)
-    return judge(dataclasses.replace(run, forecasts=bounds(run)))
+    with Interrupts() as interrupts:
+        progress.say("reading the machine", 0.02)
+        machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
+        progress.num_gpus = len(machine.gpus) or None
+        measured = measure(_plan(machine, options), progress, deadline=progress.end - JUDGE_SECONDS, unwanted=_unwanted)
+        interrupts.hold()
+        run = run_of("check", machine, measured, progress)
+        run = judge(dataclasses.replace(run, forecasts=headline(run)))
+    return as_interrupted(run) if interrupts.came else run
 
 
 def _plan(machine: Machine, options: CheckOptions) -> LaunchPlan | Incident:

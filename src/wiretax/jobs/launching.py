@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 
 from wiretax import __version__
 from wiretax.jobs.progress import Progress
+from wiretax.judge.exit_code import is_defect
+from wiretax.launch.account import TIME_USED_UP, LaunchOutcome
 from wiretax.launch.collect import Collected, collect
+from wiretax.launch.interrupts import Interrupts
 from wiretax.launch.plan import LaunchPlan, Stage
-from wiretax.launch.torchrun import TIME_USED_UP, LaunchOutcome, Tick, launch, run_folder
+from wiretax.launch.run_folder import run_folder
+from wiretax.launch.torchrun import Tick, launch
 from wiretax.model.machine import Gpu, Machine, NcclLibrary
 from wiretax.model.measurement import Incident, Measurements
 from wiretax.model.money import Price
@@ -32,6 +35,9 @@ from wiretax.units import size
 
 Unwanted = Callable[[Stage, Callable[[], Collected]], str | None]
 """Asked just before a stage, with a way to see what was measured so far; a reason not to run it, or None."""
+
+
+STOPPED = "stopped by the user; what was measured before is kept"
 
 
 def choose_gpus(machine: Machine, ordinals: tuple[int, ...] | None = None) -> list[Gpu] | Incident:
@@ -154,8 +160,13 @@ def measure(
         environment: of the ranks; this process's own by default.
     """
     if isinstance(plan, Incident):
-        return Measured(collected=Collected(measurements=Measurements(incidents=(plan,))), outcome=LaunchOutcome(folder=Path()))
-    with run_folder() as folder, _terminations_as_interrupts():
+        return _nothing_measured(plan)
+    environment = dict(os.environ) if environment is None else environment
+    with Interrupts() as interrupts, contextlib.ExitStack() as cleaning:
+        try:
+            folder = cleaning.enter_context(run_folder())
+        except OSError as error:
+            return _nothing_measured(cannot(f"there is no folder for temporary files that can be written ({error}); set TMPDIR to one"))
         _import_ahead()
         outcome = launch(
             plan,
@@ -165,8 +176,15 @@ def measure(
             unwanted=lambda stage: unwanted(stage, lambda: collect(folder, plan)),
             environment=environment,
         )
+        interrupts.hold()
         progress.say("judging", 0.99)
-        return Measured(collected=collect(folder, plan), outcome=outcome)
+        collected = collect(folder, plan)
+    outcome.interrupted |= interrupts.came
+    return Measured(collected=collected, outcome=outcome)
+
+
+def _nothing_measured(reason: Incident) -> Measured:
+    return Measured(collected=Collected(measurements=Measurements(incidents=(reason,))), outcome=LaunchOutcome(folder=Path()))
 
 
 def run_of(command: str, machine: Machine, measured: Measured, progress: JobProgress) -> Run:
@@ -192,9 +210,18 @@ def run_of(command: str, machine: Machine, measured: Measured, progress: JobProg
     )
 
 
+def as_interrupted(run: Run) -> Run:
+    """A run that the user wanted to stop while it was being judged already: whole, but marked as stopped."""
+    assert run.outcome is not None
+    return dataclasses.replace(run, outcome=dataclasses.replace(run.outcome, status="interrupted", reason=STOPPED))
+
+
 def _import_ahead() -> None:
     """Brings in what judging needs while the ranks are being started: seconds, from a cold disk, that nobody else needs then."""
-    threading.Thread(target=lambda: [import_module(name) for name in ("numpy", "scipy.stats", "rich.console")], daemon=True).start()
+    # OpenBLAS, which numpy brings, sends us SIGINT where it may not start its threads; and we need none
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with contextlib.suppress(RuntimeError):  # no more threads allowed: then it is imported when it is needed
+        threading.Thread(target=lambda: [import_module(name) for name in ("numpy", "scipy.stats", "rich.console")], daemon=True).start()
 
 
 def _with_facts(machine: Machine, measured: Collected) -> Machine:
@@ -227,9 +254,9 @@ def _incidents(measured: Collected, outcome: LaunchOutcome) -> tuple[Incident, .
 
 
 def _outcome(incidents: tuple[Incident, ...], outcome: LaunchOutcome, progress: JobProgress) -> Outcome:
-    failures = [incident for incident in incidents if incident.kind in ("hang", "rank_died", "survived_kill", "start_failed", "error")]
+    failures = [incident for incident in incidents if is_defect(incident)]
     if outcome.interrupted:
-        status, reason = "interrupted", "stopped by the user; what was measured before is kept"
+        status, reason = "interrupted", STOPPED
     elif failures:
         status, reason = "failed", failures[0].detail or failures[0].kind
     elif any(text.endswith(TIME_USED_UP) for text in outcome.not_measured) or any(one.kind == "out_of_time" for one in incidents):
@@ -244,20 +271,3 @@ def _outcome(incidents: tuple[Incident, ...], outcome: LaunchOutcome, progress: 
         stage_seconds=outcome.stage_seconds,
         not_measured=tuple(outcome.not_measured),
     )
-
-
-@contextlib.contextmanager
-def _terminations_as_interrupts() -> Iterator[None]:
-    """A polite kill (a scheduler's time limit) keeps partial results as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -12,7 +12,7 @@ from wiretax.judge.choice import best_subset
 from wiretax.judge.expectation import Expectation, WireClass, class_of, expect_measured, expectations
 from wiretax.judge.facts import evidence
 from wiretax.judge.limits import Unknown
-from wiretax.model.finding import SEVERITIES, Finding, Severity, Verdict
+from wiretax.model.finding import SEVERITIES, Finding, Verdict
 from wiretax.model.measurement import Collective, Point
 from wiretax.model.run import Run
 from wiretax.units import rate, significant
@@ -59,12 +59,6 @@ FIXABLE = frozenset(
     }
 )
 """Faults of the set-up: cured by what their remedy says, and no reason to give the machine back."""
-
-STAYS_JUDGED = ("peer_truth",)
-"""Stages in which a hang or a death is a result (the test of a pair failed), not a reason why nothing can be said."""
-
-_DEFECTS = ("hang", "rank_died", "survived_kill", "start_failed")
-
 
 _WAYS: dict[WireClass, str] = {
     "nvlink": "over NVLink",
@@ -114,31 +108,6 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
     concluded = _nothing_wrong(run, findings)
     findings += concluded or (undecided.conclude(run, findings) if seen.is_pasted(run) else [])
     return tuple(sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity)))
-
-
-def exit_code(run: Run, strict: bool = False, fail_if_true: bool = False, require_gpu: bool = False) -> int:
-    """The exit code of a judged run (DESIGN 3).
-
-    Args:
-        run: with findings and verdict.
-        strict: warnings count as problems.
-        fail_if_true: a ``--fail-if`` expression held.
-        require_gpu: a machine without usable GPUs cannot be judged.
-
-    Returns:
-        0 judged and nothing grave; 1 judged with a problem; 3 could not judge; 130 stopped by the user.
-    """
-    status = run.outcome.status if run.outcome is not None else "complete"
-    if status == "interrupted":
-        return 130
-    defects = any(i.kind in _DEFECTS and not i.stage.startswith(STAYS_JUDGED) for i in run.measurements.incidents)
-    if defects or status == "failed" or _gpus_unusable(run) or (require_gpu and not facts.usable_gpus(run.machine)):
-        return 3
-    if status == "out_of_budget" and not _anything_measured(run):
-        return 3
-    limit: Severity = "warning" if strict else "problem"
-    grave = any(SEVERITIES.index(f.severity) >= SEVERITIES.index(limit) for f in run.findings)
-    return 1 if grave or fail_if_true else 0
 
 
 def verdict_of(run: Run, findings: Sequence[Finding]) -> Verdict:
@@ -353,23 +322,6 @@ def _nothing_wrong(run: Run, findings: list[Finding]) -> list[Finding]:
             confirm="wiretax check --quick",
         )
     ]
-
-
-def _gpus_unusable(run: Run) -> bool:
-    """A GPU or a driver is there, and nothing could be measured on it by a run that tried to."""
-    if run.machine is None or run.machine.origin == "pasted":
-        return False
-    if run.machine.driver_state in ("hung", "mismatch", "error"):
-        return True
-    if not run.machine.gpus or run.outcome is None or run.command in ("inspect", "diagnose"):
-        return False
-    measured = run.measurements
-    on_gpu = any(c.gpu is not None for c in measured.compute) or any(c.gpus for c in measured.collectives)
-    return not on_gpu and not any(c.source_gpu is not None or c.target_gpu is not None for c in measured.copies)
-
-
-def _anything_measured(run: Run) -> bool:
-    return bool(run.measurements.collectives or run.measurements.copies or run.measurements.compute)
 
 
 def _verdict(

@@ -50,9 +50,9 @@ def collect(folder: Path, plan: LaunchPlan) -> Collected:
     found: dict[str, list[Any]] = {name: [] for name in _KINDS}
     series: dict[tuple[Any, ...], tuple[Collective, dict[int, Point]]] = {}
     for rank in range(plan.world_size):
-        for number, record in _records(worker.results_file(folder, rank)):
+        for number, line in _lines(worker.results_file(folder, rank)):
             try:
-                _take(record, found, series, collected.facts)
+                _take(msgspec.json.decode(line), found, series, collected.facts)
             except (msgspec.MsgspecError, KeyError, ValueError, TypeError) as error:
                 collected.unreadable.append(f"rank {rank}, record {number}: {error}")
     collectives = tuple(
@@ -71,17 +71,15 @@ def collect(folder: Path, plan: LaunchPlan) -> Collected:
     return collected
 
 
-def _records(path: Path) -> Iterator[tuple[int, Any]]:
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         data = path.read_bytes()
     except OSError:
         return
-    for number, line in enumerate(data.split(b"\n"), start=1):
+    *whole, _cut_off = data.split(b"\n")  # a line without its end was being written when the rank was killed or the disk was full
+    for number, line in enumerate(whole, start=1):
         if line:
-            try:
-                yield number, msgspec.json.decode(line)
-            except msgspec.MsgspecError:
-                yield number, {"record": "unreadable"}
+            yield number, line
 
 
 def _take(

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,6 +34,16 @@ class Process:
     state: str
     """R, S, D (waits in the kernel), T or t (stopped), Z (ended, not yet collected)."""
     started: int
+
+
+# The package's own folder goes last on the path, and the working folder not at all: a user's torch.py or json.py must not be taken
+# for the real one.
+_RUN = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs one of our modules in a Python of its own, wherever we were started."""
+    return [sys.executable, "-P", "-c", _RUN, str(Path(__file__).resolve().parents[2]), module, *arguments]
 
 
 def die_with_parent(expected_parent: int | None = None) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from wiretax.launch.plan import OUT_OF_TIME, Ended, Go, LaunchPlan, Stage, Started
-from wiretax.launch.processes import die_with_parent, look_up, name_process
+from wiretax.launch.processes import die_with_parent, look_up, name_process, python_command
 from wiretax.measure.rank import Heartbeat, OutOfTimeError, Rank, ResultFile
 from wiretax.measure.transport import nccl_debug_environment
 
@@ -71,9 +71,18 @@ def publish(path: Path, document: Any) -> None:
     hidden.replace(path)
 
 
-def main(folder: Path) -> int:
-    """Runs all stages as they are started; returns the exit code of the rank."""
-    die_with_parent()
+def main(folder_name: str, parent: str) -> int:
+    """Runs all stages as they are started.
+
+    Args:
+        folder_name: of the launch.
+        parent: process number of the engine; without it this rank ends.
+
+    Returns:
+        The exit code of the rank.
+    """
+    die_with_parent(int(parent))
+    folder = Path(folder_name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator ends us in its own order
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     rank = int(os.environ["RANK"])
@@ -84,7 +93,7 @@ def main(folder: Path) -> int:
 
     if plan.device == "cuda" and torch.cuda._is_in_bad_fork():
         # the engine asked CUDA how many GPUs there are, and CUDA does not survive a fork: begin again as a process of our own
-        os.execv(sys.executable, [sys.executable, "-m", "wiretax.launch.worker", str(folder)])  # noqa: S606 - this very program
+        os.execv(sys.executable, python_command("wiretax.launch.worker", folder_name, parent))  # noqa: S606 - this very program
 
     for stage in plan.stages:
         with contextlib.suppress(ImportError):  # a stage that cannot be imported says so when it runs
@@ -213,4 +222,4 @@ def _last_words(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(sys.argv[1], sys.argv[2]))

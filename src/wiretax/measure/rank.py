@@ -7,6 +7,7 @@ come back.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -58,6 +59,12 @@ class Heartbeat:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(descriptor, self.SIZE)
+            try:
+                os.posix_fallocate(descriptor, 0, self.SIZE)
+            except OSError as error:
+                # on a full disk the first write into the map would end the process with SIGBUS, which tells nobody why
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise
             self._map = mmap.mmap(descriptor, self.SIZE)
         finally:
             os.close(descriptor)
@@ -90,7 +97,10 @@ class Heartbeat:
 
 
 class ResultFile:
-    """Appends results as JSON lines, each in one write, so that a killed rank leaves whole lines behind."""
+    """Appends results as JSON lines, each in one write, so that a killed rank leaves whole lines behind.
+
+    Only a disk that gets full can cut a line in two; then writing goes on until the error comes, and the reader drops the rest.
+    """
 
     def __init__(self, path: Path) -> None:
         """Opens the file for appending."""
@@ -98,7 +108,9 @@ class ResultFile:
 
     def write(self, record: str, **values: Any) -> None:
         """Appends one record."""
-        os.write(self._descriptor, msgspec.json.encode({"record": record, **values}) + b"\n")
+        data = msgspec.json.encode({"record": record, **values}) + b"\n"
+        while data:
+            data = data[os.write(self._descriptor, data) :]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wiretax.judge.checks import ALL
+from wiretax.judge.exit_code import exit_code
 from wiretax.judge.gate import as_expected, as_metrics
-from wiretax.judge.verdict import exit_code, judge
+from wiretax.judge.verdict import judge
 from wiretax.model.machine import Machine
 from wiretax.model.measurement import Measurements
 from wiretax.model.observation import Observation

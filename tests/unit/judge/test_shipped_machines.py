@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from boxes import compute, copy, host_copies, nccl, run, wire
-from wiretax.judge.verdict import exit_code, judge
+from wiretax.judge.exit_code import exit_code
+from wiretax.judge.verdict import judge
 from wiretax.predict.bounds import bounds
 from wiretax.probe.recorded import shipped_machine, shipped_machines
 

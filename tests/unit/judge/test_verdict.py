@@ -4,7 +4,8 @@ import pytest
 
 import recording
 from boxes import box, compute, copy, gpu, incident, nccl, run, truth, unknown, wire, with_gpus
-from wiretax.judge.verdict import exit_code, findings_of, judge
+from wiretax.judge.exit_code import exit_code
+from wiretax.judge.verdict import findings_of, judge
 from wiretax.model.finding import SEVERITIES
 from wiretax.model.machine import Machine
 from wiretax.model.reading import unexplained

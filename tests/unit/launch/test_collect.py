@@ -55,14 +55,24 @@ def test_a_pairs_later_truth_replaces_the_earlier(tmp_path):
     assert [(truth.source_gpu, truth.outcome) for truth in collect(tmp_path, PLAN).measurements.peer_truth] == [(0, "ok"), (1, "hang")]
 
 
-def test_half_a_line_and_unknown_records_are_told_and_the_rest_is_kept(tmp_path):
+def test_damaged_and_unknown_records_are_told_and_the_rest_is_kept(tmp_path):
     path = worker.results_file(tmp_path, 1)
     ResultFile(path).write("Incident", value=Incident(kind="error", stage="compute", detail="x"))
     with path.open("ab") as file:
-        file.write(b'{"record":"Martian","value":1}\n{"record":"Copy","value":{"source_gpu":0}}\n{"record":"Point","ser')
+        file.write(b'{"record":"Martian","value":1}\n{"record":"Copy","value":{"source_gpu":0}}\n{"record":"Point","ser\n')
     found = collect(tmp_path, PLAN)
     assert [incident.stage for incident in found.measurements.incidents] == ["compute"]
     assert len(found.unreadable) == 3 and all(text.startswith("rank 1, record ") for text in found.unreadable)
+
+
+def test_a_line_that_its_rank_did_not_live_to_end_is_no_trouble_of_its_own(tmp_path):
+    path = worker.results_file(tmp_path, 1)
+    ResultFile(path).write("Incident", value=Incident(kind="error", stage="compute", detail="x"))
+    with path.open("ab") as file:
+        file.write(b'{"record":"Point","ser')
+    found = collect(tmp_path, PLAN)
+    assert len(found.measurements.incidents) == 1
+    assert found.unreadable == []
 
 
 def test_nothing_written_is_nothing_measured(tmp_path):
