@@ -14,7 +14,6 @@ import time
 from importlib import import_module
 from typing import Any, NoReturn
 
-
 MOST_START_SECONDS = 2.0
 """A process older than this was something else before: a script that did its own work and then gave its process to us (exec)."""
 

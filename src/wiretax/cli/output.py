@@ -16,6 +16,7 @@ from wiretax.show.plain import clean
 from wiretax.show.terminal import Page, render, without_trailing_blanks
 from wiretax.store.codec import encode
 from wiretax.store.folder import runs_folder, save_run
+from wiretax.store.streams import is_stream
 
 
 def print_run(run: Run, *, as_json: bool) -> None:
@@ -84,6 +85,8 @@ def keep(run: Run, *, save: bool, out: Path | None) -> bool:
             say(f"kept as {save_run(run)}")
         except OSError as error:
             say(f"not kept: {runs_folder()} cannot be written ({error.strerror or error}); --out FILE writes elsewhere")
+        except UsageError as error:
+            say(f"not kept: {error}")
     if out is None:
         return True
     try:
@@ -102,10 +105,21 @@ def check_writable(out: Path | None) -> None:
     """
     if out is None:
         return
+    out = Path(os.path.realpath(out)) if not is_stream(out) else out
     folder = out.parent
-    if out.is_dir():
+    try:
+        os.stat(out)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # said below in better words
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror or error}.", do="Choose another name.") from None
+    if os.path.isdir(out):
         raise UsageError(f"{out} is a folder.", do="Give the name of a file.")
-    if not folder.is_dir():
+    if is_stream(out):
+        if not os.access(out, os.W_OK):
+            raise UsageError(f"{out} cannot be written by this user.", do="Choose another file.")
+        return
+    if not os.path.isdir(folder):
         raise UsageError(f"{out} cannot be written: there is no folder {folder}.", do=f"mkdir -p {folder}")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"{out} cannot be written: {folder} is read-only for this user.", do="Choose another folder.")

@@ -62,9 +62,10 @@ def load_machine(name: str | Path) -> Machine:
         BadDocument: the file is damaged, of a later version, or no machine; the message has the path of the bad key.
     """
     path = Path(name)
-    if not path.exists() and str(name) in shipped_machines():
+    there = os.path.lexists(path)
+    if not there and str(name) in shipped_machines():
         return shipped_machine(str(name))
-    if not path.exists() and path.suffix != ".json" and os.sep not in str(name):
+    if not there and path.suffix != ".json" and os.sep not in str(name):
         raise BadInput(f"There is no file {name} and no machine of that name.", do=f"Shipped machines: {', '.join(shipped_machines())}.")
     return decode_machine(read_bytes(path), str(path))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wiretax.measure.rank import Rank
+from wiretax.probe.cgroup import memory_left_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -63,20 +64,24 @@ def free_bytes(device: torch.device) -> int:
     return host_free_bytes()
 
 
-def host_free_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """MemAvailable, or what the control group (version 2 or 1) leaves, whichever is less; 1 GiB where nothing can be read."""
+def host_free_bytes(root: Path = Path("/")) -> int:
+    """MemAvailable, or what the control groups leave, whichever is less; 1 GiB where nothing can be read."""
     found = []
     try:
-        lines = (proc / "meminfo").read_text().splitlines()
+        lines = (root / "proc/meminfo").read_text().splitlines()
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     except (OSError, ValueError, IndexError):
         pass  # the control group may still say
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        try:
-            found.append(max(int((cgroup / limit).read_text()) - int((cgroup / used).read_text()), 0))
-        except (OSError, ValueError):
-            continue  # absent, or the word "max"
+    if (left := memory_left_bytes(root)) is not None:
+        found.append(left)
     return min(found) if found else 1 << 30
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether this is how torch says that memory is short: of the GPU by a class of its own, of the host by words."""
+    import torch
+
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
 def cache_bytes(device: torch.device) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wiretax.measure.buffers import cache_bytes, free_bytes
+from wiretax.measure.buffers import cache_bytes, free_bytes, is_out_of_memory
 from wiretax.measure.host_load import HostLoadMeter, meter_of
 from wiretax.measure.rank import Rank
 from wiretax.measure.timing import Summary, measure, timer_for
@@ -219,11 +219,11 @@ class _Measurement:
 
     def _or_too_large(self, make: Callable[[], Any], field: str) -> Any:
         """What ``make`` returns, or None and a reason where memory does not allow it."""
-        import torch
-
         try:
             return make()
-        except (torch.OutOfMemoryError, MemoryError):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
             self._missing[field] = "does not fit into the memory that is free"
         return None
 
@@ -264,7 +264,9 @@ def operands_for(device: torch.device, size: int) -> tuple[int, list[torch.Tenso
     while True:
         try:
             return size, [torch.randn(size, size, device=device, dtype=dtype) for _ in range(3)]
-        except (torch.OutOfMemoryError, MemoryError):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
             if size <= 512:
                 return size, []
             size //= 2

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import os
 import re
@@ -26,11 +27,13 @@ from wiretax.probe.nvml_answer import NvmlAnswer
 DEADLINE_SECONDS = 10.0
 """A slow start (no persistence daemon, eight GPUs) takes 2 to 4 s; past this the driver is taken to hang."""
 
+_PR_SET_PDEATHSIG = 1
+
 KILL_SECONDS = 3.0
 """How long a killed process may take to go before it is taken to be stuck inside the driver."""
 
 # The package's own folder goes last on the path: the child finds this very package without shadowing anything of Python's.
-_CHILD = "import sys; sys.path.append(sys.argv[1]); from wiretax.probe.ask_nvml import main; main(float(sys.argv[2]))"
+_CHILD = "import sys; sys.path.append(sys.argv[1]); from wiretax.probe.ask_nvml import main; main(float(sys.argv[2]), int(sys.argv[3]))"
 
 _stuck: list[subprocess.Popen[bytes]] = []
 """Children that outlived SIGKILL. Kept so that Python does not wait for them at the end."""
@@ -66,7 +69,7 @@ class Question:
         root = str(Path(__file__).resolve().parents[2])
         try:
             self._child: subprocess.Popen[bytes] | None = subprocess.Popen(
-                [sys.executable or "python3", "-P", "-c", _CHILD, root, str(self._ends)],
+                [sys.executable or "python3", "-P", "-c", _CHILD, root, str(self._ends), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -153,13 +156,18 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def main(ends: float | None = None) -> None:
+def main(ends: float | None = None, parent: int | None = None) -> None:
     """Prints :class:`NvmlAnswer` as JSON, again after each part.
 
     Args:
         ends: the parent's deadline on the monotonic clock, which all processes of a machine share. Shortly before it the stack is
             written to stderr, so that the parent can name the function that hangs.
+        parent: who asks. When it is killed, this process ends too, as soon as the driver lets it go.
     """
+    if parent is not None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            return
     if ends is not None:
         faulthandler.dump_traceback_later(max((ends - time.monotonic()) * 0.9, 0.05), exit=False)
     from wiretax.probe.nvml_machine import read_machine

@@ -58,6 +58,29 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
     )
 
 
+def memory_left_bytes(root: Path = Path("/")) -> int | None:
+    """What the fullest group of this process and those above it still gives; None where no limit can be read.
+
+    Cached files that are not in use count as free: the kernel drops them before it kills anybody.
+    """
+    base = root / "sys/fs/cgroup"
+    groups = parse_cgroup(read_text(root / "proc/self/cgroup"))
+    left: list[int] = []
+    for folder in (*_upwards(base, groups.get("", "/")), *_upwards(base / "unified", groups.get("", "/"))):
+        left += _left(folder, "memory.max", "memory.current", "inactive_file")
+    for folder in _upwards(base / "memory", groups.get("memory", "/")):
+        left += _left(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    return min(left, default=None)
+
+
+def _left(folder: Path, limit_name: str, used_name: str, cached_name: str) -> list[int]:
+    limit, used = read_int(folder / limit_name), read_int(folder / used_name)
+    if limit is None or used is None or not 0 < limit < NO_LIMIT_FROM:
+        return []
+    cached = re.search(rf"^{cached_name} ([0-9]{{1,18}})$", read_text(folder / "memory.stat") or "", re.MULTILINE)
+    return [max(limit - used + (min(int(cached[1]), used) if cached else 0), 0)]
+
+
 def parse_cgroup(text: str | None) -> dict[str, str]:
     """``/proc/self/cgroup``: controller to the group's path; version 2 has the empty name."""
     groups: dict[str, str] = {}

@@ -115,6 +115,8 @@ def _parse(data: bytes, source: str) -> dict[str, Any]:
         raise BadDocument(f"{source}: {error}") from None
     except RecursionError:
         raise BadDocument(f"{source}: nested too deeply to be a document of wiretax.") from None
+    except MemoryError:
+        raise BadDocument(f"{source}: takes more memory than there is.") from None
     if not isinstance(raw, dict):
         raise BadDocument(f"{source}: $ is {_shown(raw)}, but a document of wiretax is a JSON object.")
     bad = next(not_finite(raw), None)

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from wiretax.errors import BadInput
+from wiretax.errors import BadInput, UsageError
 from wiretax.model.run import Run
 from wiretax.store.codec import MAX_DOCUMENT_BYTES, decode_run, encode
+from wiretax.store.streams import is_stream, read_pipe, write_stream
 
 
 def runs_folder() -> Path:
-    """Where runs are kept: ``$WIRETAX_HOME/runs``, else ``$XDG_DATA_HOME/wiretax/runs``, else ``~/.local/share/wiretax/runs``."""
+    """Where runs are kept: ``$WIRETAX_HOME/runs``, else ``$XDG_DATA_HOME/wiretax/runs``, else ``~/.local/share/wiretax/runs``.
+
+    Raises:
+        UsageError: this user has no home (an unknown number in a container) and nothing else says where.
+    """
     home = os.environ.get("WIRETAX_HOME")
     if home:
         return Path(home) / "runs"
     data = os.environ.get("XDG_DATA_HOME")
-    base = Path(data) if data and os.path.isabs(data) else Path(os.path.expanduser("~")) / ".local" / "share"
-    return base / "wiretax" / "runs"
+    if data and os.path.isabs(data):
+        return Path(data) / "wiretax" / "runs"
+    user = os.path.expanduser("~")
+    if not os.path.isabs(user):
+        raise UsageError("There is no folder to keep runs in: this user has no home.", do="Set WIRETAX_HOME to a folder you may write to.")
+    return Path(user) / ".local" / "share" / "wiretax" / "runs"
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -49,19 +59,37 @@ def save_run(run: Run, path: Path | None = None) -> Path:
 
 
 def write_atomically(target: Path, data: bytes) -> None:
-    """Writes ``data`` beside ``target``, flushes it to disk and renames it over; leaves nothing behind when it fails."""
+    """Writes ``data`` beside ``target``, flushes it to disk and renames it over; leaves nothing behind when it fails.
+
+    A link stays a link, to the new file. What is no ordinary file (``/dev/null``, ``/dev/stdout``, a pipe) is written to as it is.
+    """
+    if is_stream(target):
+        write_stream(target, data)
+        return
+    target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    mode = _mode(target)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".wiretax-", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        os.chmod(name, mode)
         os.replace(name, target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _mode(target: Path) -> int:
+    """Who may read the new file: as the old one, or as the user's umask says."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 def load_run(name: str | Path) -> Run:
@@ -78,7 +106,7 @@ def load_run(name: str | Path) -> Run:
 def find_run(name: str | Path) -> Path:
     """The file of a run; see :func:`load_run`."""
     path = Path(name)
-    if path.suffix == ".json" or os.sep in str(name) or path.is_file():
+    if path.suffix == ".json" or os.sep in str(name) or os.path.isfile(path):
         return path
     folder = runs_folder()
     matches = [file for file in list_run_files(folder) if file.stem.startswith(str(name))]
@@ -101,17 +129,21 @@ def list_run_files(folder: Path | None = None) -> Iterator[Path]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a document file.
+    """The bytes of a document file, or what comes through a pipe (``<(ssh box wiretax inspect --json)``).
 
     Raises:
-        BadInput: the file is missing, not a regular file, unreadable, or far too large.
+        BadInput: the file is missing, a folder or a device, unreadable, or far too large; a pipe into which nobody writes.
     """
     try:
-        if path.is_dir():
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             raise BadInput(f"{path} is a directory.", do="Give a file.")
-        size = path.stat().st_size
-        if size > MAX_DOCUMENT_BYTES:
-            raise BadInput(f"{path} has {size} bytes, too many for a document of wiretax.")
+        if stat.S_ISFIFO(status.st_mode):
+            return read_pipe(path, MAX_DOCUMENT_BYTES)
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInput(f"{path} is a device or a socket.", do="Give a file.")
+        if status.st_size > MAX_DOCUMENT_BYTES:
+            raise BadInput(f"{path} has {status.st_size} bytes, too many for a document of wiretax.")
         return path.read_bytes()
     except FileNotFoundError:
         raise BadInput(f"There is no file {path}.") from None

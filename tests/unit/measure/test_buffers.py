@@ -3,7 +3,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from wiretax.measure.buffers import BLOCK_ELEMENTS, MOST_SLICES, Arenas, fill, holds, host_free_bytes
+import linux_trees
+from wiretax.measure.buffers import BLOCK_ELEMENTS, MOST_SLICES, Arenas, fill, holds, host_free_bytes, is_out_of_memory
 
 
 def arenas(num_elements, footprint_bytes):
@@ -64,25 +65,26 @@ def test_middle_buffers_cover_at_least_the_footprint():
 
 
 def test_free_host_memory_is_what_the_control_group_leaves(tmp_path):
-    proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"
-    proc.mkdir()
-    cgroup.mkdir()
-    (proc / "meminfo").write_text("MemTotal: 32000 kB\nMemAvailable: 16000 kB\n")
-    assert host_free_bytes(proc, cgroup) == 16000 * 1024
-    (cgroup / "memory.max").write_text("8192000\n")
-    (cgroup / "memory.current").write_text("8000000\n")
-    assert host_free_bytes(proc, cgroup) == 192000
-    (cgroup / "memory.max").write_text("max\n")
-    assert host_free_bytes(proc, cgroup) == 16000 * 1024
-
-
-def test_free_host_memory_of_a_version_1_control_group(tmp_path):
-    group = tmp_path / "memory"
-    group.mkdir()
-    (group / "memory.limit_in_bytes").write_text("1000000\n")
-    (group / "memory.usage_in_bytes").write_text("400000\n")
-    assert host_free_bytes(tmp_path / "absent", tmp_path) == 600000
+    linux_trees.write(tmp_path, {"proc/meminfo": "MemTotal: 32000 kB\nMemAvailable: 16000 kB\n"})
+    assert host_free_bytes(tmp_path) == 16000 * 1024
+    linux_trees.write(tmp_path, {"sys/fs/cgroup/memory.max": "8192000\n", "sys/fs/cgroup/memory.current": "8000000\n"})
+    assert host_free_bytes(tmp_path) == 192000
+    linux_trees.write(tmp_path, {"sys/fs/cgroup/memory.max": "max\n"})
+    assert host_free_bytes(tmp_path) == 16000 * 1024
 
 
 def test_where_nothing_can_be_read_a_modest_amount_is_assumed(tmp_path):
-    assert host_free_bytes(tmp_path, tmp_path) == 1 << 30
+    assert host_free_bytes(tmp_path) == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (MemoryError(), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried ..."), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+    ],
+)
+def test_memory_that_is_short_is_told_from_other_errors(error, short):
+    assert is_out_of_memory(error) is short

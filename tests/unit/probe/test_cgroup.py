@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import linux_trees as trees
-from wiretax.probe.cgroup import cgroup_limits, parse_cgroup
+from wiretax.probe.cgroup import cgroup_limits, memory_left_bytes, parse_cgroup
 
 
 def test_version_2_takes_the_tightest_limit_of_the_group_and_those_above(tmp_path: Path) -> None:
@@ -74,3 +74,37 @@ def test_a_group_path_cannot_lead_out_of_the_tree(tmp_path: Path) -> None:
 def test_lines_that_are_no_groups_are_passed_over() -> None:
     assert parse_cgroup("0::/a\n4:cpu,memory:/b:c\nnonsense\n5:pids:relative\n") == {"": "/a", "cpu": "/b:c", "memory": "/b:c"}
     assert parse_cgroup(None) == {}
+
+
+def test_what_is_left_is_that_of_the_fullest_group_with_idle_file_cache_counted_as_free(tmp_path: Path) -> None:
+    """A job of Slurm has its limit in a group of its own; and a container that has read much data is not out of memory."""
+    trees.write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/slurm/job_7\n",
+            "sys/fs/cgroup/slurm/job_7/memory.max": "1000000\n",
+            "sys/fs/cgroup/slurm/job_7/memory.current": "990000\n",
+            "sys/fs/cgroup/slurm/job_7/memory.stat": "anon 100000\ninactive_file 700000\nactive_file 190000\n",
+            "sys/fs/cgroup/slurm/memory.max": "5000000\n",
+            "sys/fs/cgroup/slurm/memory.current": "2000000\n",
+        },
+    )
+    assert memory_left_bytes(tmp_path) == 1000000 - 990000 + 700000
+
+
+def test_what_is_left_of_a_version_1_group(tmp_path: Path) -> None:
+    trees.write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "4:memory:/docker/abc\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "1000000\n",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": "400000\n",
+            "sys/fs/cgroup/memory/memory.stat": "total_inactive_file 50000\n",
+        },
+    )
+    assert memory_left_bytes(tmp_path) == 650000
+
+
+def test_without_a_limit_nothing_is_said_of_what_is_left(tmp_path: Path) -> None:
+    trees.write(tmp_path, {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"})
+    assert memory_left_bytes(tmp_path) is None
