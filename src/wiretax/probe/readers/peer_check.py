@@ -55,6 +55,8 @@ _MISMATCH = re.compile(
 )
 _SAME = re.compile(r"\b(?:match(?:es)?|identical|correct|verified|data ok|exact)\b", re.IGNORECASE)
 _VERIFY = re.compile(r"Verification error,? ?@? ?(?:element )?\d{1,12}: val = ")
+_TELLING = ("eer", "opy", "pairs", "Verification")
+"""One of these stands in every line that the patterns above match, ``_ARROW`` apart, which is anchored and quick."""
 _YES = frozenset({"1", "true", "yes", "ok", "supported", "✓", "✔", "✅"})
 _NO = frozenset({"0", "false", "no", "not supported", "✗", "✘", "❌"})
 
@@ -67,6 +69,8 @@ def read(text: Text) -> tuple[Piece, ...]:
     truths: list[PeerTruth] = []
     for line, number in zip(text.lines, text.numbers, strict=True):
         words = line[:400]
+        if not any(part in words for part in _TELLING) and not _ARROW.match(words):
+            continue
         if match := _CALL.search(words) or _ARROW.match(words):
             can = _answer(match["can"])
             if can is None:
