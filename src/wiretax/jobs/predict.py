@@ -217,7 +217,7 @@ def _rates(profile: Profile, known: KnownWire, found: _Found) -> tuple[Sequence[
     if unknown or (profile.device == "cpu" if on_cpu else all(_same_model(name, profile.device_name) for name in names)):
         return measured, 0.0
     there = "CPU ranks" if on_cpu else ", ".join(names)
-    scaled: Sequence[Compute] | None = measured if measured and profile.matmul_flops_per_second else None
+    scaled: Sequence[Compute] | None = measured if measured and profile.matmul_flops_per_second and profile.device == "cuda" else None
     how = "Its device time is scaled by the measured rates of matrix products and memory, and the interval is wider."
     if scaled is None:
         own, other = find_gpu(profile.device_name), find_gpu(names[0]) if len(names) == 1 else None

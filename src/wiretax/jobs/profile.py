@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from wiretax import errors
-from wiretax.jobs.launching import JobProgress, Measured, cannot, choose_gpus, measure, run_of
+from wiretax.jobs.launching import JobProgress, Measured, as_interrupted, cannot, choose_gpus, measure, run_of
 from wiretax.jobs.progress import Progress
 from wiretax.jobs.training_stages import SAMPLE_SECONDS, Case, Subject, profile_stages
 from wiretax.judge.verdict import findings_of
 from wiretax.launch.collect import Collected
+from wiretax.launch.interrupts import Interrupts
 from wiretax.launch.plan import LaunchPlan, Stage
+from wiretax.model.finding import Finding
 from wiretax.model.machine import Machine
 from wiretax.model.measurement import Incident
 from wiretax.model.money import Price
@@ -92,14 +94,21 @@ def profile(options: ProfileOptions, on_progress: Callable[[Progress], None] = l
     wanted = wanted or [Case(num_ranks=2, strategy="none", batch_per_gpu=batch) for batch in batches]
     started = time.monotonic() if options.started is None else options.started
     progress = JobProgress(started, options.budget_seconds, on_progress, options.price)
-    progress.say("reading the machine", 0.02)
-    machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
-    progress.num_gpus = 1
-    measured = measure(_plan(machine, options, wanted), progress, deadline=progress.end - JUDGE_SECONDS, unwanted=without_bare_step)
-    raise_users_mistake(measured)
-    run = with_notes(run_of("profile", machine, measured, progress))
-    # Wires were no question here.
-    return replace(run, findings=tuple(one for one in findings_of(run) if one.code not in ("healthy", "needs-measurement")))
+    with Interrupts() as interrupts:
+        progress.say("reading the machine", 0.02)
+        machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
+        progress.num_gpus = 1
+        measured = measure(_plan(machine, options, wanted), progress, deadline=progress.end - JUDGE_SECONDS, unwanted=without_bare_step)
+        interrupts.hold()
+        raise_users_mistake(measured)
+        run = with_notes(run_of("profile", machine, measured, progress))
+        run = replace(run, findings=findings_without_wires(run))
+    return as_interrupted(run) if interrupts.came else run
+
+
+def findings_without_wires(run: Run) -> tuple[Finding, ...]:
+    """What the checks find, without their word on wires, which were no question here."""
+    return tuple(one for one in findings_of(run) if one.code not in ("healthy", "needs-measurement"))
 
 
 def own_batch(subject: Subject) -> int:

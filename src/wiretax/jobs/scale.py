@@ -10,12 +10,21 @@ from typing import Literal
 
 from wiretax.errors import UsageError
 from wiretax.jobs.inputs import wire_of
-from wiretax.jobs.launching import JobProgress, cannot, choose_gpus, measure, nccl_configuration, run_of
-from wiretax.jobs.profile import JUDGE_SECONDS, NVML_SECONDS, Device, own_batch, raise_users_mistake, with_notes, without_bare_step
+from wiretax.jobs.launching import JobProgress, as_interrupted, cannot, choose_gpus, measure, nccl_configuration, run_of
+from wiretax.jobs.profile import (
+    JUDGE_SECONDS,
+    NVML_SECONDS,
+    Device,
+    findings_without_wires,
+    own_batch,
+    raise_users_mistake,
+    with_notes,
+    without_bare_step,
+)
 from wiretax.jobs.progress import Progress
 from wiretax.jobs.training_stages import Case, Subject, cases, compute_stage, profile_stages, training_stages, wire_stages
 from wiretax.judge.scaling import measured_verdict
-from wiretax.judge.verdict import findings_of
+from wiretax.launch.interrupts import Interrupts
 from wiretax.launch.plan import LaunchPlan, Stage
 from wiretax.measure.wires import Wire, wires
 from wiretax.model.forecast import Forecast
@@ -99,26 +108,28 @@ def scale(options: ScaleOptions | None = None, on_progress: Callable[[Progress],
     names = tuple(dict.fromkeys(strategy_name(one) for one in options.strategies))
     started = time.monotonic() if options.started is None else options.started
     progress = JobProgress(started, options.budget_seconds, on_progress, options.price)
-    progress.say("reading the machine", 0.02)
-    machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
-    where = _where(machine, options)
-    cuda = not isinstance(where, Incident) and where.cuda
-    subject = options.subject or Subject(source=DEFAULT_PRESET if cuda else DEFAULT_PRESET_CPU)
-    batches = options.batches or (own_batch(subject),)
-    if isinstance(where, Incident):
-        plan: LaunchPlan | Incident = where
-    else:
-        progress.num_gpus = max(where.counts) if cuda else None
-        wanted = cases(where.counts, names, batches, options.scaling, subject.levers)
-        plan = _plan(subject, where, wanted, _wires(machine, options, cuda=cuda), names, options.steps)
-    measured = measure(plan, progress, deadline=progress.end - JUDGE_SECONDS, unwanted=without_bare_step)
-    raise_users_mistake(measured)
-    run = with_notes(run_of("scale", machine, measured, progress))
-    steps = with_efficiency(run.training.steps, subject, options.scaling)
-    run = replace(run, training=replace(run.training, steps=steps))
-    run = replace(run, forecasts=forecasts_beside(run, subject))
-    findings = tuple(one for one in findings_of(run) if one.code not in ("healthy", "needs-measurement"))
-    return replace(run, findings=findings, verdict=measured_verdict(steps, on_gpus=cuda))
+    with Interrupts() as interrupts:
+        progress.say("reading the machine", 0.02)
+        machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
+        where = _where(machine, options)
+        cuda = not isinstance(where, Incident) and where.cuda
+        subject = options.subject or Subject(source=DEFAULT_PRESET if cuda else DEFAULT_PRESET_CPU)
+        batches = options.batches or (own_batch(subject),)
+        if isinstance(where, Incident):
+            plan: LaunchPlan | Incident = where
+        else:
+            progress.num_gpus = max(where.counts) if cuda else None
+            wanted = cases(where.counts, names, batches, options.scaling, subject.levers)
+            plan = _plan(subject, where, wanted, _wires(machine, options, cuda=cuda), names, options.steps)
+        measured = measure(plan, progress, deadline=progress.end - JUDGE_SECONDS, unwanted=without_bare_step)
+        interrupts.hold()
+        raise_users_mistake(measured)
+        run = with_notes(run_of("scale", machine, measured, progress))
+        steps = with_efficiency(run.training.steps, subject, options.scaling)
+        run = replace(run, training=replace(run.training, steps=steps))
+        run = replace(run, forecasts=forecasts_beside(run, subject))
+        run = replace(run, findings=findings_without_wires(run), verdict=measured_verdict(steps, on_gpus=cuda))
+    return as_interrupted(run) if interrupts.came else run
 
 
 def _where(machine: Machine, options: ScaleOptions) -> _Where | Incident:

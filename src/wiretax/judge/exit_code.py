@@ -68,6 +68,8 @@ def _gpus_unusable(run: Run) -> bool:
         return True
     if not run.machine.gpus or run.outcome is None or run.command not in _MEASURING:
         return False
+    if run.training.profiles or run.training.steps:  # something was trained where it was asked for, GPU or CPU
+        return False
     measured = run.measurements
     on_gpu = any(c.gpu is not None for c in measured.compute) or any(c.gpus for c in measured.collectives)
     return not on_gpu and not any(c.source_gpu is not None or c.target_gpu is not None for c in measured.copies)

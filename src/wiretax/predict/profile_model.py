@@ -286,8 +286,11 @@ def _other_gpus(profile: Profile, gpus: Sequence[Compute]) -> tuple[float, float
     """Factor for compute, factor for memory-bound work, spread to add, and why.
 
     Rates of like GPUs, measured by another program at another moment, are not compared with the profile's: only among themselves, all
-    loaded at once against alone, since all ranks wait for the slowest. Another kind of GPU is scaled by the ratio of the rates.
+    loaded at once against alone, since all ranks wait for the slowest. Another kind of GPU is scaled by the ratio of the rates. CPU
+    ranks were profiled all at once already, and their rates follow whatever else the host does.
     """
+    if profile.device == "cpu":
+        return 1.0, 1.0, 0.0, []
     alone, together = _rates(gpus, together=False), _rates(gpus, together=True)
     known = alone or together
     if not known or not profile.matmul_flops_per_second:

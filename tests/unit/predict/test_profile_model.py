@@ -109,6 +109,10 @@ def test_a_gpu_of_half_the_speed_doubles_the_step_and_widens_the_interval():
     assert any("other speed" in note for note in work.assumptions)
 
 
+def test_cpu_ranks_were_profiled_together_and_are_not_scaled_by_their_rates():
+    assert work_of(profile(device="cpu"), gpus=[gpu(5e13), gpu(2e14, together=False)]).device_factor == 1.0
+
+
 def test_untold_clocks_are_less_sure():
     assert work_of(profile()).device_sigma > work_of(profile(host=0.1)).device_sigma
 
