@@ -4,6 +4,7 @@
 #   make check ARGS="--quick"      any arguments of `wiretax check`
 #   make check PYTHON=/opt/conda/bin/python     use the torch of this Python
 #   make test                      the tests;  make test ARGS="tests/unit -k verdict"
+#   make cases                     diagnose the public cases: right, wrong, forbidden;  ARGS=FOLDER for others
 #   make lint                      style, types, import arrows, spelling
 #   make docs                      write the generated blocks of README.md anew
 
@@ -14,13 +15,16 @@ BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
 SETUP := PYTHON="$(PYTHON)" VENV="$(VENV)" ./scripts/set_up
 
-.PHONY: check test lint docs clean
+.PHONY: check test cases lint docs clean
 
 check: $(VENV)/.ready
 	@$(BIN)/wiretax check $(ARGS) || [ $$? -eq 1 ]
 
 test: $(VENV)/.ready-test
 	$(PYTEST) $(ARGS)
+
+cases: $(VENV)/.ready
+	PYTHONPATH=tests $(BIN)/python tests/cases/summary.py $(ARGS)
 
 lint: $(VENV)/.ready-test $(VENV)/.ready-lint
 	$(BIN)/ruff check .

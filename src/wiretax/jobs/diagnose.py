@@ -166,7 +166,13 @@ def _subject(group: Group, groups: Sequence[Group], problems: Sequence[Problem],
         observations=(*group.observations, *damaged),
         input_notes=(),
     )
-    return Subject(run=run, label=_label(group, groups), differs=_kind(group), because=_because(group))
+    return Subject(
+        run=run,
+        label=_label(group, groups),
+        differs=_kind(group),
+        because=_because(group),
+        conflicts={apart.group: apart.because for apart in group.apart},
+    )
 
 
 def _because(group: Group) -> str:

@@ -113,12 +113,16 @@ def traced(findings: Sequence[Finding], groups: Sequence[Group], lines: Lines) -
         lines: where to look lines up.
     """
     sources = {piece.source for group in groups for piece in group.pieces}
-    quoted = {(o.source, o.line) for group in groups for o in group.observations if o.values.get("text")}
+    quoted: dict[tuple[str, int], list[str]] = {}
+    for group in groups:
+        for observation in group.observations:
+            if observation.values.get("text"):
+                quoted.setdefault((observation.source, observation.line), []).append(str(observation.values["text"]))
     return tuple(replace(finding, evidence=_evidence(finding, groups, lines, sources, quoted)) for finding in findings)
 
 
 def _evidence(
-    finding: Finding, groups: Sequence[Group], lines: Lines, sources: set[str], quoted: set[tuple[str, int]]
+    finding: Finding, groups: Sequence[Group], lines: Lines, sources: set[str], quoted: dict[tuple[str, int], list[str]]
 ) -> tuple[Evidence, ...]:
     found: list[Evidence] = []
     for evidence in finding.evidence:
@@ -137,9 +141,9 @@ def _evidence(
     return tuple(once.values())
 
 
-def _verbatim(evidence: Evidence, lines: Lines, quoted: set[tuple[str, int]]) -> Evidence:
+def _verbatim(evidence: Evidence, lines: Lines, quoted: dict[tuple[str, int], list[str]]) -> Evidence:
     """A reader's summary of a line gives way to the line; log lines are quoted already."""
-    if evidence.line is None or (evidence.source, evidence.line) in quoted:
+    if evidence.line is None or evidence.text.startswith(tuple(quoted.get((evidence.source, evidence.line), ()))):
         return evidence
     text = lines.get(evidence.source, [evidence.line]).get(evidence.line)
     return evidence if not text or text.strip() in evidence.text else replace(evidence, text=text.strip())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from wiretax.judge import facts, seen
@@ -46,12 +46,14 @@ class Subject:
         label: what to call it where there are several.
         differs: how it differs from the others; None where it is the only one or fits several.
         because: why it stands apart.
+        conflicts: the same for each other subject, by its place in the list.
     """
 
     run: Run
     label: str
     differs: Literal["machine", "state", "run"] | None = None
     because: str = ""
+    conflicts: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,11 +183,11 @@ def _settled(subjects: Sequence[Subject], findings: list[Finding]) -> list[Findi
 def _compared(subjects: Sequence[Subject]) -> Iterator[Finding]:
     """What only the comparison of two subjects shows."""
     for place, first in enumerate(subjects):
-        for second in subjects[place + 1 :]:
+        for number, second in enumerate(subjects[place + 1 :], place + 1):
             if "run" in (first.differs, second.differs) and first.differs == second.differs:
                 yield from _two_runs(first, second)
             elif first.differs == second.differs == "state":
-                yield _two_states(first, second)
+                yield _two_states(first, second, first.conflicts.get(number, second.because))
     yield from _one_job(subjects)
 
 
@@ -255,7 +257,7 @@ def _speeds(slow: Subject, fast: Subject) -> tuple[Evidence, ...]:
     return (evidence(f"all-reduce: {rate(before)} in one, {rate(after)} in the other"),)
 
 
-def _two_states(first: Subject, second: Subject) -> Finding:
+def _two_states(first: Subject, second: Subject, because: str) -> Finding:
     drivers = [subject.run.machine.software.driver if subject.run.machine else None for subject in (first, second)]
     by_driver = all(drivers) and drivers[0] != drivers[1]
     return Finding(
@@ -264,7 +266,7 @@ def _two_states(first: Subject, second: Subject) -> Finding:
         confidence="certain",
         title="The texts show different machines, or one before and after a change"
         + (f" (driver {drivers[0]} and {drivers[1]})" if by_driver else ""),
-        evidence=(evidence(second.because or first.because, f"{first.label} and {second.label}"),),
+        evidence=(evidence(because or "they do not fit together", f"{first.label} and {second.label}"),),
         effect="Each is judged alone; what holds for one need not hold for the other.",
         remedy="Say which text is of which machine and time, or paste them one at a time.",
         confirm=f"wiretax diagnose {second.label}",

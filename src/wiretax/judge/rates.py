@@ -74,7 +74,9 @@ def _of_sentences(run: Run) -> Iterable[Rate]:
         if value is None:
             continue
         wire = seen.text(observation, "wire") or None
-        settings = tuple(_SETTING.findall(wire or ""))
+        # In a table the label is the row's words, which name the setting; in a sentence the wire does.
+        row, found, _ = seen.text(observation, "label").partition(" / ")
+        settings = tuple(_SETTING.findall(row if found else wire or ""))
         if wire == "p2p_off":
             settings = (("NCCL_P2P_DISABLE", "1"),)
         num_gpus = seen.whole(observation, "num_gpus")

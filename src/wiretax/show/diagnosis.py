@@ -144,5 +144,5 @@ def _note(note: InputNote) -> str:
     below = note.count - 1
     times = f" (and {below} {'line' if below == 1 else 'lines'} below)" if below and note.kind == "not_understood" else ""
     do = f" {note.do}" if note.do and note.kind != "not_understood" else ""
-    text = short(note.text, 110) if note.kind == "not_understood" else note.text
+    text = short(note.text, 110) if note.kind == "not_understood" else f"{note.text.rstrip('.')}."
     return f"{where}{text}{times}{do}"

@@ -46,6 +46,10 @@ def _branch(members: Sequence[int], paths: dict[tuple[int, int], str], names: di
     inner = [group for group in groups if len(group) > 1]
     if not inner:
         return [f"{word}: {_gpus(members, names)}"]
+    if len(groups) == 1:
+        # A chain or a mesh with links of several kinds is no tree; the table shows it.
+        kinds = sorted({path or "?" for path in own}, key=_rank)
+        return [f"{' and '.join(kinds)} mixed: {_gpus(members, names)}"]
     lines = [f"{word} between:"]
     last = len(inner) - 1 if not single else len(inner)
     tee, end, bar = ("├ ", "└ ", "│ ") if symbols.full == "█" else ("|-", "`-", "| ")

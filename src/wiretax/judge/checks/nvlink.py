@@ -89,7 +89,8 @@ def _down(run: Run, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
         gpu for gpu in gpus if gpu.nvlinks and any(link.active for link in gpu.nvlinks) and any(not link.active for link in gpu.nvlinks)
     ]
     lines = [o for o in seen.of(run, "nvlink.inactive") if seen.whole(o, "gpu") in {gpu.index for gpu in mixed}]
-    if not mixed or not lines:
+    # Peers that agree are the measure: several boards wire only a part of a card's links.
+    if not mixed or not lines or len({gpu.nvlinks_active for gpu in gpus}) == 1 < len(gpus):
         return
     soldered = all("SXM" in (gpu.name or "") or "HBM" in (gpu.name or "") for gpu in mixed)
     yield Finding(

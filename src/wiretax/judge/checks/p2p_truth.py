@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Evidence, Finding
 from wiretax.model.measurement import PeerTruth
@@ -41,19 +41,24 @@ def _wrong_data(run: Run, failed: list[PeerTruth]) -> Iterator[Finding]:
     spoiled = [c for c in run.measurements.copies if c.route == "direct" and c.verified is False and c.source_gpu != c.target_gpu]
     pairs = [(t.source_gpu, t.target_gpu) for t in failed]
     pairs += [(c.source_gpu, c.target_gpu) for c in spoiled if c.source_gpu is not None and c.target_gpu is not None]
-    if not pairs:
+    said = [
+        *(o for o in seen.of(run, "peer.copy", wrong=True) if not o.values.get("staged")),
+        *(o for o in seen.of(run, "nvbandwidth.wrong_data") if "device_to_device" in seen.text(o, "test")),
+    ]
+    if not pairs and not said:
         return
-    seen = [evidence(_where(t), "measurements.peer_truth") for t in failed[:6]]
-    seen += [
+    shown = [evidence(_where(t), "measurements.peer_truth") for t in failed[:6]]
+    shown += [
         evidence(f"{c.source_gpu}-{c.target_gpu}: a copy of {size(c.num_bytes)} arrived changed", "measurements.copies")
         for c in spoiled[:6]
     ]
+    shown += seen.lines(said, 4) if not failed else []
     yield Finding(
         code="p2p-wrong-data",
         severity="critical",
         confidence="certain",
-        title=f"Peer to peer delivers wrong data between {facts.pairs_text(pairs)}",
-        evidence=(*seen, *_surroundings(run)),
+        title=f"Peer to peer delivers wrong data{f' between {facts.pairs_text(pairs)}' if pairs else ''}",
+        evidence=(*shown, *_surroundings(run)),
         effect="Gradients are corrupted without any error: training silently diverges.",
         remedy=f"Stop using peer to peer now: {STOPGAP}. Then boot with `iommu=pt` (or the IOMMU off) and ACS off, and test again; "
         "on a rented machine give it back.",

@@ -167,7 +167,9 @@ def _single_figures(run: Run, found: tuple[Rate, ...]) -> Iterator[Finding]:
             + (" on average over all sizes" if peak is None else "")
             + ": host memory is often faster",
             evidence=(*seen.lines(log.by_class["p2p"], 2), *shown),
-            effect="A mean over all sizes hides the peak; whether the way is slow shows only in a comparison." if peak is None else "",
+            effect="A mean over all sizes hides the peak; whether the way is slow shows only in a comparison."
+            if peak is None
+            else "Peer to peer through a CPU reaches 9 GB/s and more on sound machines, and host memory often as much.",
             remedy="Compare both ways: `NCCL_P2P_DISABLE=1 wiretax check --quick` and a run without it; remove a forced NCCL_P2P_LEVEL.",
             confirm="NCCL_P2P_DISABLE=1 wiretax check --quick",
         )

@@ -48,6 +48,12 @@ class Context:
         return {"num_gpus": self.num_gpus, "strategy": self.strategy, "wire": self.wire}
 
 
+def _strategy(tokens: list[Word]) -> str | None:
+    """The first strategy named; an engine's name gives way to what it is told to do ("DeepSpeed ZeRO-3")."""
+    named = [word.name for word in tokens if word.kind == "strategy"]
+    return next((name for name in named if name not in ("deepspeed", "horovod")), named[0] if named else None)
+
+
 def context_of(tokens: list[Word]) -> Context:
     """What the words of a clause say of GPUs, strategy, wire, phase and scope; the first of each kind."""
 
@@ -85,7 +91,7 @@ def context_of(tokens: list[Word]) -> Context:
                     counts.append(WORD_NUMBERS[after[0].text.lower()])
     return Context(
         num_gpus=counts[0] if counts else None,
-        strategy=first("strategy"),
+        strategy=_strategy(tokens),
         wire=wire,
         phase=phases[0] if phases else None,
         includes=next((name for name in phases[1:] if name == "communication" and phases[0] != name), None),
