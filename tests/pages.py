@@ -30,6 +30,6 @@ def runs(name: str) -> Run:
 def pages(name: str) -> str:
     """The page of a run, or of the comparison of the two H200 samples."""
     if name == "comparison":
-        both = [sample_runs.h200_pair(), report_runs.h200_pair()]
+        both = [sample_runs.h200_pair(), report_runs.p2p_switched_off()]
         return comparison_as_html(compare(both, ["before", "after"]), both)
     return as_html(runs(name))

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import recording
+import sample_runs
 from builders import explained, gpu, p2p, point, run
 from sample_runs import four_4090
 from wiretax.judge.verdict import judge
@@ -65,6 +66,21 @@ def budget_box() -> Run:
     assert whole.machine is not None
     note = "figures made up for an example, after a published story of a rented 4x RTX 4090 that trained slower than one GPU"
     return replace(whole, machine=replace(whole.machine, origin="constructed", origin_note=note), run_id="20261130T221500-4090x4")
+
+
+def p2p_switched_off() -> Run:
+    """The sample pair with ``NCCL_P2P_DISABLE=1`` left in the environment: the wire as found is the staged one."""
+    whole = sample_runs.h200_pair()
+    assert whole.machine is not None
+    staged = {c.operation + c.mode: c for c in whole.measurements.collectives if c.wire == "p2p_off"}
+    found = tuple(
+        replace(c, points=staged[c.operation + c.mode].points, transport="SHM/direct") if c.wire == "default" else c
+        for c in whole.measurements.collectives
+    )
+    software = replace(whole.machine.software, nccl_environment={**whole.machine.software.nccl_environment, "NCCL_P2P_DISABLE": "1"})
+    machine = replace(whole.machine, software=software)
+    measured = replace(whole.measurements, collectives=found)
+    return replace(whole, run_id="20261130T224500-5a1b2c", machine=machine, measurements=measured, forecasts=(), findings=(), verdict=None)
 
 
 def many(count: int, *, everything: bool = False) -> Run:

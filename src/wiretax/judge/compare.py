@@ -243,7 +243,7 @@ def _sentence(comparison: Comparison) -> str:
             parts.append(text + "no figure was measured in both.")
             continue
         words = [f"{counts[name]} {name}" for name in ("worse", "better", "same") if counts[name]]
-        words += [f"{counts['unknown']} that cannot be told"] if counts["unknown"] else []
+        words += [f"{counts['unknown']} without enough samples to tell"] if counts["unknown"] else []
         text += f"of {len(mine)} figures {', '.join(words)}."
         worst = next((d for d in mine if d.outcome in ("worse", "better")), None)
         if worst is not None and worst.ratio is not None:

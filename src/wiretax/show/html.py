@@ -16,6 +16,7 @@ from wiretax.model.run import Run
 from wiretax.show import svg
 from wiretax.show.charts import PAGE, charts_of
 from wiretax.show.charts.colours import SPEED_COLOURS, SPEED_WORDS, WIRE_COLOURS
+from wiretax.show.comparison import figure
 from wiretax.show.packed import packed
 from wiretax.show.page import Page, page_of
 from wiretax.show.plain import plain
@@ -63,13 +64,15 @@ def _environment() -> Any:
         import jinja2
     except ModuleNotFoundError:
         raise MissingDependency("A report page needs jinja2, which is not installed.", do="pip install 'wiretax[report]'") from None
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("wiretax.show"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.globals["figure"] = figure
+    return environment
 
 
 def _render(environment: Any, page: Page, items: Sequence[Labelled], comparison: Comparison | None, *, interactive: bool) -> str:

@@ -255,7 +255,7 @@ def _tiles(machine: Machine, rates: Sequence[PairRate]) -> Picture:
             Box(left + column * (side + gap), top + row * (side + gap), side, side, kind, str(gpu.index), speed=_speed(middle), tip=tip)
         )
     rows = -(-len(gpus) // across)
-    return Picture(WIDTH, top + rows * (side + gap) + 4, tuple(boxes), (), _says(machine, rates, [list(gpus)]), _notes(rates))
+    return Picture(WIDTH, top + rows * (side + gap) + 4, tuple(boxes), (), _says(machine, rates, sockets(machine)), _notes(rates))
 
 
 def _says(machine: Machine, rates: Sequence[PairRate], groups: Sequence[Sequence[Gpu]]) -> str:

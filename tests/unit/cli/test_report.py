@@ -64,7 +64,7 @@ def test_markdown_goes_to_stdout_and_writes_no_page(alone: Path, capfd: pytest.C
     keep(sample_runs.four_4090())
     assert run(["report", "2026", "--markdown"]) == 0
     out, _ = capfd.readouterr()
-    assert out.startswith("## 4 × NVIDIA GeForce RTX 4090: USE ONE GPU: 0, give the box back")
+    assert out.startswith("## 4 \u00d7 NVIDIA GeForce RTX 4090: USE ONE GPU: 0, give the box back")
     assert list(alone.glob("*.html")) == []
 
 

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+
 import report_runs
 import sample_runs
-
 from wiretax.errors import BadInput, MissingDependency, UsageError
 from wiretax.jobs.compare import compare
 from wiretax.jobs.report import report, report_charts, report_markdown
@@ -25,7 +25,7 @@ def test_a_page_is_written_and_given_back(tmp_path: Path) -> None:
 
 def test_a_run_is_found_by_its_file(tmp_path: Path) -> None:
     path = save_run(sample_runs.inspected(), tmp_path / "run.json")
-    assert "4 × NVIDIA GeForce RTX 4090" in report(path, interactive=False)
+    assert "4 \u00d7 NVIDIA GeForce RTX 4090" in report(path, interactive=False)
     with pytest.raises(BadInput, match="no file"):
         report(tmp_path / "absent.json")
 
@@ -98,7 +98,9 @@ def test_a_report_of_8_gpus_with_all_parts_takes_under_3_seconds_from_a_cold_sta
     took = []
     for _ in range(3):  # A busy machine disturbs single rounds; the rule is about the code.
         before = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "wiretax", "report", str(path), "--html", str(tmp_path / "p.html")], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "wiretax", "report", str(path), "--html", str(tmp_path / "p.html")], check=True, capture_output=True
+        )
         took.append(time.perf_counter() - before)
         if took[-1] < 3:
             return

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 import report_runs
 import sample_runs
-
 from wiretax import as_metrics
 from wiretax.errors import UsageError
 from wiretax.jobs.runs import CSV_COLUMNS, Filter, list_runs, points_csv, prune_runs, tag_run

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import sample_runs
-
 from wiretax.jobs.share import shared
 from wiretax.model.finding import Evidence, Finding
 from wiretax.model.run import Run
@@ -21,7 +20,9 @@ def private() -> Run:
     uuid = "GPU-4f2a9c1e-1111-2222-3333-444455556666"
     gpus = (replace(run.machine.gpus[0], uuid=uuid), *run.machine.gpus[1:])
     around = replace(run.machine.surroundings, network_interfaces={"eth0": "10.9.8.7/24"})
-    software = replace(run.machine.software, nccl_environment={"NCCL_DEBUG_FILE": "/home/alice/project/log.txt", "NCCL_COMM_ID": "trainer-7:4000"})
+    software = replace(
+        run.machine.software, nccl_environment={"NCCL_DEBUG_FILE": "/home/alice/project/log.txt", "NCCL_COMM_ID": "trainer-7:4000"}
+    )
     finding = Finding(
         code="gpu-lost",
         severity="critical",

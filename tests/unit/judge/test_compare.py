@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 
 import pytest
+
 import report_runs
 import sample_runs
 from builders import samples
-
 from wiretax.errors import UsageError
 from wiretax.judge.compare import bootstrap_ratio, changes, compare, higher_is_better, sampled
 from wiretax.judge.gate import parse
@@ -94,7 +94,7 @@ def test_without_samples_nothing_is_claimed() -> None:
 
 
 def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says() -> None:
-    dice = random.Random(7)  # noqa: S311
+    dice = random.Random(7)
     hits = 0
     for _ in range(60):
         a = [dice.lognormvariate(0, 0.1) for _ in range(40)]

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
+
 import report_runs
 import sample_runs
 from pages import runs
-
 from wiretax.show import svg
 from wiretax.show.charts import PAPER, Chart, charts_of
 from wiretax.show.charts.colours import SPEED_COLOURS, SPEED_STEPS, SPEED_WORDS, speed_step

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sample_runs
 
+import sample_runs
 from wiretax.store.codec import encode
 from wiretax.store.folder import save_run
 from wiretax.store.index import INDEX_NAME, summaries, summarize

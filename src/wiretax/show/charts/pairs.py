@@ -34,7 +34,7 @@ def matrix(items: Sequence[Labelled], palette: Palette) -> Chart | None:
             "."
             if large
             else "; below it the path as the driver names it. Left what was measured, right what these links should reach."
-            if any(r.expected for r in rates)
+            if any(r.expected for r in rates) and len(items) == 1
             else "; below it the path as the driver names it."
         ),
         says=_says(rates),
