@@ -171,9 +171,7 @@ def test_still_pictures_share_no_id() -> None:
 
 
 @pytest.mark.parametrize("keep", [frozenset(), frozenset({"wire", "strategy"})])
-@pytest.mark.parametrize(
-    "make", [sample_runs.h200_pair, sample_runs.four_4090, sample_runs.cpu_only, sample_runs.hung, sample_runs.inspected]
-)
+@pytest.mark.parametrize("name", ["h200_pair", "four_4090", "cpu_only", "hung", "inspected"])
 def test_hostile_texts_become_text(name: str, keep: frozenset[str]) -> None:
     page = as_html(hostile.hostile(getattr(sample_runs, name)(), keep=keep))
     reader = Reader(page)
