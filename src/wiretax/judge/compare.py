@@ -151,6 +151,10 @@ def bootstrap_ratio(base: Sequence[float], other: Sequence[float], confidence: f
 def changes(runs: Sequence[Run]) -> tuple[Change, ...]:
     """What is not the same around the runs: machine, software, settings, transports. Volatile readings (heat, load) are no change."""
     around = [surroundings(run) for run in runs]
+    settings = {name for run in runs for name in _settings(run)}
+    for one, run in zip(around, runs, strict=True):
+        if run.machine is not None:
+            one.update({name: "not set" for name in settings if name not in one})
     subjects = dict.fromkeys(subject for one in around for subject in one)
     found = [Change(subject=subject, values=tuple(one.get(subject) for one in around)) for subject in subjects]
     return tuple(change for change in found if len(set(change.values)) > 1)
@@ -173,8 +177,7 @@ def surroundings(run: Run) -> dict[str, str | None]:
         found["power limit"] = _counted(f"{gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else None for gpu in machine.gpus)
         found |= {"driver": s.driver, "CUDA of the driver": s.cuda, "torch": s.torch, "Python": s.python, "kernel": s.kernel}
         found["NCCL loaded"] = s.nccl_loaded.version if s.nccl_loaded is not None else None
-        found |= {name: f"{value} (environment)" for name, value in s.nccl_environment.items()}
-        found |= {name.rpartition(":")[2]: f"{value} ({name.rpartition(':')[0]})" for name, value in s.nccl_conf.items()}
+        found |= _settings(run)
         found |= {"container": a.container, "virtual machine": a.virtual_machine, "cloud": a.cloud, "scheduler": a.scheduler}
         found["shared memory"] = memory(a.dev_shm_bytes) if a.dev_shm_bytes is not None else None
         found |= {"IOMMU": a.iommu, "ACS": a.acs, "CPU": a.cpu_model}
@@ -183,6 +186,15 @@ def surroundings(run: Run) -> dict[str, str | None]:
         if collective.transport:
             found.setdefault(f"transport of {collective.wire}, {collective.world_size} ranks", collective.transport)
     return found
+
+
+def _settings(run: Run) -> dict[str, str]:
+    """NCCL's variables and where each is set; the environment wins over a file, as in NCCL."""
+    if run.machine is None:
+        return {}
+    software = run.machine.software
+    files = {name.rpartition(":")[2]: f"{value} ({name.rpartition(':')[0]})" for name, value in software.nccl_conf.items()}
+    return {**files, **{name: f"{value} (environment)" for name, value in software.nccl_environment.items()}}
 
 
 def _difference(name: str, side: int, base: Metric, other: Metric) -> Difference:

@@ -133,8 +133,8 @@ def test_what_changed_around_it_is_listed_and_heat_is_not() -> None:
     found = {change.subject: change.values for change in changes([before, after])}
     assert found == {
         "driver": ("580.159.04", "590.1"),
-        "NCCL_NVLS_ENABLE": ("0 (environment)", None),
-        "NCCL_P2P_DISABLE": (None, "1 (environment)"),
+        "NCCL_NVLS_ENABLE": ("0 (environment)", "not set"),
+        "NCCL_P2P_DISABLE": ("not set", "1 (environment)"),
     }
 
 
