@@ -13,7 +13,7 @@ from wiretax.cli.values import Kind
 from wiretax.errors import WiretaxError
 from wiretax.plan.cost import check_efficiency
 
-_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(d|days?|h|hours?|m|min|minutes?|s|sec|seconds?)", re.IGNORECASE)
+_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(days?|d|hours?|h|minutes?|min|m|seconds?|sec|s)", re.IGNORECASE)
 _HOURS = {"d": 24.0, "h": 1.0, "m": 1 / 60, "s": 1 / 3600}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)\s*([kKmMbBgGtT]?)")
 _SCALE = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}

@@ -71,10 +71,9 @@ def _toml(text: str, source: str) -> tuple[list[Row], dict[str, Any]]:
 def _near(text: str, message: str) -> str:
     """The key that stands at the place of the error, as people look for that."""
     match = re.search(r"line (\d+)", message)
-    if match is None:
-        return "The file may be cut off; look at its end."
-    lines = text.splitlines()
-    number = min(int(match[1]), len(lines))
+    lines = text.rstrip().splitlines()
+    # A text that is cut off is wrong where it ends.
+    number = min(int(match[1]), len(lines)) if match is not None else len(lines)
     line = lines[number - 1].strip() if lines else ""
     key = re.match(r"([A-Za-z_][\w-]*)\s*=", line)
     where = f"the key {key[1]}" if key else repr(line[:60])
