@@ -49,10 +49,10 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("profile", "wiretax.cli.profile", "Profile a training step on ONE GPU; predict needs no more."),
     ("predict", "wiretax.cli.predict", "Say what N GPUs will take, from one GPU's profile and a wire."),
     ("scale", "wiretax.cli.scale", "Really train at 1..N GPUs; predicted beside measured."),
+    ("plan", "wiretax.cli.plan", "Say what it costs and what to rent: GPUs, offer, strategy, deadline, spot."),
     ("report", "wiretax.cli.report", "Make a page, charts or text of a saved run."),
     ("compare", "wiretax.cli.compare", "Say what differs between saved runs, and how surely."),
     ("runs", "wiretax.cli.runs", "List, show, tag, prune and export the runs kept here."),
-    ("plan", "wiretax.cli.plan", "What it costs and what to rent: GPUs, offer, strategy, deadline, spot."),
 )
 """Name, module, and the one line of ``--help``, in the order in which people need them."""
 

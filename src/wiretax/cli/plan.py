@@ -77,7 +77,7 @@ def command(**options: Any) -> int:
     """
     from wiretax.cli.output import check_writable, keep, print_run
     from wiretax.jobs.plan import PlanOptions, Serving, plan
-    from wiretax.judge.exit_code import exit_code
+    from wiretax.judge.exit_code import CANNOT_JUDGE, exit_code
     from wiretax.plan.request import RESTART_SECONDS
 
     check_writable(options["out"])
@@ -111,8 +111,7 @@ def command(**options: Any) -> int:
     )
     kept = keep(run, save=False, out=options["out"])
     print_run(run, as_json=options["json"])
-    code = exit_code(run)
-    return code if kept else max(code, 3)
+    return exit_code(run) if kept else CANNOT_JUDGE
 
 
 _SAME_NAMES = (
