@@ -203,6 +203,8 @@ def _difference(name: str, side: int, base: Metric, other: Metric) -> Difference
     outcome: Outcome = "unknown"
     if ratio is None:
         reason = "the first value is zero"
+    elif base.value == other.value and not (base.samples and other.samples):
+        outcome, reason = "same", "no samples"
     elif min(len(base.samples), len(other.samples)) < FEWEST_SAMPLES:
         reason = "no samples" if not (base.samples and other.samples) else f"fewer than {FEWEST_SAMPLES} samples"
     elif base.samples == other.samples:
