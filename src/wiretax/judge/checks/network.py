@@ -48,7 +48,7 @@ def across_hosts(run: Run) -> bool:
 
 
 def _memlock(run: Run) -> Iterator[Finding]:
-    failed = seen.warnings(run, "memlock")
+    failed = (*seen.warnings(run, "memlock"), *seen.of(run, "limit.memlock", warned=True))
     if not failed:
         return
     limits = [o for o in seen.of(run, "limit.memlock") if o.values.get("which") != "hard" and o.values.get("bytes") is not None]

@@ -18,12 +18,18 @@ from wiretax.model.run import Run
 
 _FIRST_CALLS = frozenset({"AllReduce", "Broadcast", "AllGather", "ReduceScatter", "Reduce", "AllToAll", "SendRecv", "Send", "Recv"})
 
+_IOMMU_REMEDY = "Boot with `iommu=pt` (Intel: `intel_iommu=on iommu=pt`) or switch VT-d / AMD-Vi off in the BIOS, then power-cycle."
+_ACS_REMEDY = (
+    "Switch ACS off in the BIOS or with `sudo setpci -s BRIDGE ECAP_ACS+0x6.w=0000` for each bridge above a GPU; read it back from lspci, "
+    "some boards ignore the BIOS switch."
+)
 _HANG_EFFECT = "Ranks wait for each other for ever at full utilisation; a watchdog ends the job after minutes."
 
 
 def check(run: Run) -> Iterator[Finding]:
     """Judges prose and logs; the two-process test of a live run has a check of its own."""
     hangs = _hangs(run)
+    booted = _booted(run)
     cured = seen.of(run, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome="ok")
     by_p2p = bool(cured or any(o.values.get("with_p2p") for o in hangs))
     yield from _faults(run)
@@ -33,6 +39,9 @@ def check(run: Run) -> Iterator[Finding]:
     over_pcie = _p2p_over_pcie(run)
     promised = _promised(run, over_pcie, hangs)
     yield from promised
+    if booted is not None:
+        yield booted
+        return
     if versions or promised or not hangs:
         if not hangs:
             yield from _in_first_call(run)
@@ -41,6 +50,7 @@ def check(run: Run) -> Iterator[Finding]:
         yield _with_cause(run, hangs, cured)
     elif by_p2p or over_pcie or seen.log(run) is not None:
         yield _without_cause(hangs, cured)
+        yield from _suspects(run, over_pcie)
 
 
 def _hangs(run: Run) -> tuple[Observation, ...]:
@@ -83,6 +93,26 @@ def _versions(run: Run, hangs: tuple[Observation, ...], cured: tuple[Observation
             remedy=f"Install a driver of branch {bug.good_branch} or newer. Until then {STOPGAP}.",
             confirm="nvidia-smi --query-gpu=driver_version --format=csv && wiretax check --quick",
         )
+
+
+def _booted(run: Run) -> Finding | None:
+    """Somebody switched the IOMMU or ACS, and the trouble went: the cause is proven, unless another change cured it as well."""
+    cures = [o for o in seen.of(run, "outcome", outcome="ok") if seen.text(o, "subject") in ("iommu", "acs")]
+    subjects = {seen.text(o, "subject") for o in cures}
+    if len(subjects) != 1:
+        return None
+    subject = subjects.pop()
+    told = [o for o in seen.of(run, "outcome", subject=subject) if o.values.get("outcome") != "ok"]
+    return Finding(
+        code=f"p2p-hang-{subject}",
+        severity="info" if told else "problem",
+        confidence="possible" if told else "likely",
+        title=f"{'The IOMMU' if subject == 'iommu' else 'ACS'} was the cause: without it the trouble is gone",
+        evidence=seen.lines((*cures, *told, *_hangs(run)), 5),
+        effect=_HANG_EFFECT,
+        remedy=(_IOMMU_REMEDY if subject == "iommu" else _ACS_REMEDY) + " Keep the setting that helps over updates of the BIOS.",
+        confirm="wiretax check --quick",
+    )
 
 
 def _p2p_over_pcie(run: Run) -> tuple[Observation, ...]:
@@ -146,11 +176,10 @@ def _with_cause(run: Run, hangs: tuple[Observation, ...], cured: tuple[Observati
     shown: tuple[Evidence, ...] = ()
     if iommu:
         code, cause, shown = "p2p-hang-iommu", "the IOMMU translates addresses, the usual cause", iommu
-        remedy = "Boot with `iommu=pt` (Intel: `intel_iommu=on iommu=pt`) or switch VT-d / AMD-Vi off in the BIOS, then power-cycle."
+        remedy = _IOMMU_REMEDY
     elif acs:
         code, cause, shown = "p2p-hang-acs", "ACS sends peer traffic up to the CPU, the usual cause", acs
-        remedy = "Switch ACS off in the BIOS or with `sudo setpci -s BRIDGE ECAP_ACS+0x6.w=0000` for each bridge above a GPU; read it "
-        remedy += "back from lspci, some boards ignore the BIOS switch."
+        remedy = _ACS_REMEDY
     if facts.in_virtual_machine(run.machine):
         remedy += " In a virtual machine only the provider can."
     return Finding(
@@ -177,6 +206,25 @@ def _without_cause(hangs: tuple[Observation, ...], cured: tuple[Observation, ...
         "each pair under a deadline and names the operation in which it hangs.",
         confirm="wiretax check --quick",
     )
+
+
+def _suspects(run: Run, over_pcie: tuple[Observation, ...]) -> Iterator[Finding]:
+    """A hang while peer to peer ran over PCIe, and one of its usual causes in sight: to be tried, not to be believed."""
+    for code, at_work, remedy in (
+        ("p2p-hang-iommu", _iommu_at_work(run), _IOMMU_REMEDY),
+        ("p2p-hang-acs", _acs_at_work(run), _ACS_REMEDY),
+    ):
+        if over_pcie and at_work:
+            yield Finding(
+                code=code,
+                severity="info",
+                confidence="possible",
+                title=f"{'A translating IOMMU' if 'iommu' in code else 'ACS on a bridge'} may be why it hangs: peer to peer was in use",
+                evidence=(*at_work, *seen.lines(over_pcie, 2)),
+                effect=_HANG_EFFECT,
+                remedy=f"Try `NCCL_P2P_DISABLE=1 wiretax check --quick` first. If that runs: {remedy}",
+                confirm="NCCL_P2P_DISABLE=1 wiretax check --quick && wiretax check --quick",
+            )
 
 
 def _iommu_at_work(run: Run) -> tuple[Evidence, ...]:
@@ -211,7 +259,7 @@ def _faults(run: Run) -> Iterator[Finding]:
     if not faults:
         return
     known = {_bus(gpu.pci_bus_id) for gpu in run.machine.gpus if gpu.pci_bus_id} if run.machine else set()
-    of_gpus = [o for o in faults if _bus(seen.text(o, "device")) in known]
+    of_gpus = [o for o in faults if _bus(seen.text(o, "device")) in known or seen.text(o, "driver") in ("nvidia", "amdgpu")]
     confidence: Confidence = "likely" if of_gpus else "possible"
     yield Finding(
         code="p2p-hang-iommu" if of_gpus else "iommu-check",

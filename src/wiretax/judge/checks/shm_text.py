@@ -59,10 +59,13 @@ def _too_small(run: Run, elsewhere: set[tuple[str, int]]) -> Iterator[Finding]:
     total = machine.surroundings.dev_shm_bytes if machine else None
     free = machine.surroundings.dev_shm_free_bytes if machine else None
     small = total is not None and total < AMPLE_BYTES
+    loader = seen.of(run, "torch.shared_memory")
     default = [o for o in seen.of(run, "container.run") if o.values.get("shm_size_bytes") is None and o.values.get("ipc") is None]
+    default += seen.of(run, "container.shm_note")
     if not full and not failed and not (bus_errors and (small or default)):
+        yield from _loaders(loader, default, total)
         return
-    shown = [*seen.lines((*full, *failed, *bus_errors), 4)]
+    shown = [*seen.lines((*full, *failed, *bus_errors, *loader), 4)]
     if total is not None:
         text = f"/dev/shm holds {size(total)}" + (f", {size(free)} free" if free is not None else "")  # noqa: S108 - a sentence, no file is made
         shown.append(evidence(text, "machine.surroundings"))
@@ -154,6 +157,27 @@ def _peer_mappings(run: Run) -> Iterator[Finding]:
         remedy="Use at most 9 GPUs of the host in one job, or keep peer to peer under one switch: `export NCCL_P2P_LEVEL=PIX`; "
         "`NCCL_P2P_DISABLE=1` works with all of them.",
         confirm="NCCL_P2P_LEVEL=PIX wiretax check --quick",
+    )
+
+
+def _loaders(killed: tuple[Observation, ...], default: list[Observation], total: int | None) -> Iterator[Finding]:
+    """Workers of the data loader that ran out of shared memory, or a container that starts with the engine's default of it."""
+    noted = [o for o in default if o.kind == "container.shm_note"]
+    if not killed and not noted:
+        return
+    room = f" ({size(total)})" if total is not None else ""
+    yield Finding(
+        code="dev-shm-too-small",
+        severity="problem" if killed else "info",
+        confidence="likely",
+        title=f"A loader's worker ran out of shared memory: /dev/shm{room} is too small"  # noqa: S108 - a sentence, no file is made
+        if killed
+        else f"The container starts with the default of shared memory{room}, which is little for NCCL and loaders",
+        evidence=seen.lines((*killed, *default), 4),
+        effect="Batches travel from loader to trainer through /dev/shm, and so does NCCL without peer to peer; full, it kills the job.",
+        remedy="Give the container more: `docker run --shm-size=16g` or `--ipc=host`; in Kubernetes an emptyDir with `medium: Memory` at "
+        "/dev/shm. With `num_workers=0` the loader needs none.",
+        confirm="df -h /dev/shm",
     )
 
 

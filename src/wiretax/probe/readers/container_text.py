@@ -5,7 +5,7 @@ Observations:
     default), ``network``, ``privileged``, ``memlock_unlimited``, ``gpus``, ``infiniband`` (its device is passed).
     ``container.inspect``: ``name`` (``ShmSize``, ``IpcMode``, ``NetworkMode``, ``Privileged``, ``Runtime``), ``value``.
     ``container.setting``: ``where`` (``compose`` or ``kubernetes``), ``name`` (``shm_size``, ``ipc``, ``hostIPC``, ``hostNetwork``,
-    ``dev_shm_volume``, ``gpus``), ``value``.
+    ``dev_shm_volume``, ``gpus``), ``value``. ``container.shm_note``: ``bytes``: NVIDIA's images warn at their start of the default size.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _COMPOSE = re.compile(r"\s*(shm_size|ipc):\s{0,4}['\"]?([\w.:]{1,40})['\"]?\s*$"
 _KUBERNETES = re.compile(r"\s*(hostIPC|hostNetwork|nvidia\.com/gpu|amd\.com/gpu):\s{0,4}['\"]?(\w{1,10})['\"]?\s*$")
 _MEDIUM = re.compile(r"\s*medium:\s{0,4}['\"]?Memory['\"]?\s*$")
 _SIZE_LIMIT = re.compile(r"\s*sizeLimit:\s{0,4}['\"]?(\d{1,8}(?:\.\d{1,3})?[KMGT]?i?)['\"]?\s*$")
+_SHM_NOTE = re.compile(r"SHMEM allocation limit is set to the default of (\d{1,6}[KMG]B)")
 _MAX_CONTINUED = 60
 
 
@@ -52,6 +53,13 @@ def _piece(source: str, stream: Stream) -> Piece | None:
             notes.add(line.number, "container.inspect", name=name, value=int(value) if value.isdecimal() else value)
             facts[name] = value
             facts["container"] = "docker"
+            lines.add(line.number)
+            continue
+        note = _SHM_NOTE.search(text) if "SHMEM" in text else None
+        if note:
+            facts["shm"] = _binary(note.group(1))
+            notes.add(line.number, "container.shm_note", bytes=facts["shm"])
+            facts.setdefault("container", "docker")
             lines.add(line.number)
             continue
         if _setting(line, notes, facts):

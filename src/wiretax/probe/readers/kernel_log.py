@@ -10,7 +10,7 @@ Observations:
     ``pcie.bandwidth_limited``: ``device``, ``available_gbit_per_second``, ``limited_by``, ``generation``, ``width``,
     ``capable_gbit_per_second``, ``capable_generation``, ``capable_width``: the kernel's own finding at boot.
     ``pcie.link_down``: ``device``, ``message``.
-    ``iommu.fault``: ``what`` (``IO_PAGE_FAULT`` or ``DMAR``), ``device``, ``direction``.
+    ``iommu.fault``: ``what`` (``IO_PAGE_FAULT`` or ``DMAR``), ``device``, ``direction``, ``driver`` of the device where the kernel names it.
     ``iommu.state``: ``state`` (``translated``, ``passthrough``, ``enabled``, ``disabled``), ``message``.
     ``acs.override``: the kernel was told to pretend that bridges isolate.
     ``driver.module``: ``version``, ``open_kernel_module``, ``build``.
@@ -53,7 +53,7 @@ _LIMITED = re.compile(
     rf"(?: \(capable of ({_NUMBER}) Gb/s with ({_NUMBER}) GT/s(?: PCIe)? x(\d{{1,2}}) link\))?"
 )
 _LINK_DOWN = re.compile(rf"({_ADDRESS}).{{0,60}}?(?:Link Down|Card not present|link is not active|lost connection)")
-_PAGE_FAULT = re.compile(rf"(?:({_ADDRESS}): )?AMD-Vi: Event logged \[IO_PAGE_FAULT(?: device=({_ADDRESS}))?")
+_PAGE_FAULT = re.compile(rf"(?:(?:([\w-]{{1,24}}) )?({_ADDRESS}): )?AMD-Vi: Event logged \[IO_PAGE_FAULT(?: device=({_ADDRESS}))?")
 _DMAR = re.compile(rf"DMAR: \[(DMA (?:Read|Write)[^\]]{{0,20}})\] Request device \[?({_ADDRESS})\]?")
 _IOMMU: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), state)
@@ -188,12 +188,14 @@ def _iommu(text: str, number: int, notes: Notes, facts: dict[str, str]) -> bool:
         return False
     fault = _PAGE_FAULT.search(text)
     if fault:
-        device = fault.group(1) or fault.group(2)
-        notes.add(number, "iommu.fault", what="IO_PAGE_FAULT", device=pci_bus_id(device) if device else None, direction=None)
+        driver, named, given = fault.groups()
+        device = named or given
+        bus = pci_bus_id(device) if device else None
+        notes.add(number, "iommu.fault", what="IO_PAGE_FAULT", device=bus, direction=None, driver=driver)
         return True
     dmar = _DMAR.search(text)
     if dmar:
-        notes.add(number, "iommu.fault", what="DMAR", device=pci_bus_id(dmar.group(2)), direction=dmar.group(1).lower())
+        notes.add(number, "iommu.fault", what="DMAR", device=pci_bus_id(dmar.group(2)), direction=dmar.group(1).lower(), driver=None)
         return True
     for pattern, state in _IOMMU:
         found = pattern.search(text)

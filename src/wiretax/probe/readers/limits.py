@@ -1,7 +1,8 @@
 """Reads process limits: ``ulimit -a`` of bash, zsh, dash and fish, ``ulimit -l``, ``/proc/PID/limits``, ``limits.conf``, ``prlimit``.
 
 Observations:
-    ``limit.memlock``: ``bytes`` (None for unlimited), ``unlimited``, ``which`` (``soft``, ``hard``, ``configured``).
+    ``limit.memlock``: ``bytes`` (None for unlimited), ``unlimited``, ``which`` (``soft``, ``hard``, ``configured``), ``warned`` (libibverbs
+    itself says that it is too low).
     ``limit.open_files``: ``count`` (None for unlimited).
 """
 
@@ -32,6 +33,7 @@ _OTHER = re.compile(
     r"real-time|stack size|cpu time|max user processes|virtual memory|file locks|Limit\s{1,30}Soft Limit|Max (?:cpu|file|data|stack|core|"
     r"resident|processes|address|pending|msgqueue|nice|realtime)|-[a-z]: )"
 )
+_WARNED = re.compile(r"libibverbs: Warning: RLIMIT_MEMLOCK is (\d{1,20}) bytes")
 _UNITS = {"kbytes": 1024, "kb": 1024, "bytes": 1, "b": 1}
 
 
@@ -53,7 +55,8 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         found = _memlock(stream.lines, position, lines)
         if found is not None:
             size, which = found
-            notes.add(line.number, "limit.memlock", bytes=size, unlimited=size is None, which=which)
+            more = {"warned": True} if _WARNED.search(text) else {}
+            notes.add(line.number, "limit.memlock", bytes=size, unlimited=size is None, which=which, **more)
             if which == "soft" and soft is None:
                 soft = (size, size is None)
             lines.add(line.number)
@@ -100,6 +103,9 @@ def _memlock(lines: tuple[Line, ...], position: int, used: set[int]) -> tuple[in
     match = _SYSTEMD.match(text)
     if match:
         return _size(match.group(1), {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[match.group(2)]), "configured"
+    match = _WARNED.search(text)
+    if match:
+        return int(match.group(1)), "soft"
     if position > 0:
         above = lines[position - 1]
         if len(above.text) <= 300 and _COMMAND.search(above.text) and re.fullmatch(rf"\s*{_VALUE}\s*", text):

@@ -1,8 +1,8 @@
 """Reads what people write in prose about their machine: versions, outcomes, symptoms, cards, clouds, IOMMU.
 
 Observations:
-    ``outcome``: ``subject`` (``driver``, ``kernel``, ``nccl``, ``torch``, ``cuda`` or a variable's name), ``value``, ``outcome`` (``hang``,
-    ``fail``, ``slow``, ``ok``, ``no_change``): "driver 560 -> hang".
+    ``outcome``: ``subject`` (``driver``, ``kernel``, ``nccl``, ``torch``, ``cuda``, ``iommu``, ``acs`` or a variable's name), ``value``
+    (``off`` and ``passthrough`` of IOMMU and ACS), ``outcome`` (``hang``, ``fail``, ``slow``, ``ok``, ``no_change``): "driver 560 -> hang".
     ``symptom``: ``what`` (``hang``, ``crash``, ``wrong_data``, ``slow``), ``with_p2p`` (the sentence names P2P), ``clause``.
     ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``gpu.mix``: ``first``, ``second``: two
     cards in one machine ("5090 + 3090 Ti"). ``cloud.mention``: ``provider``.
@@ -41,12 +41,24 @@ _FAILS = _words("fails?|failed|crash(?:es|ed)?|errors?|broken|does(?: not|n't) w
 _SLOW = _words("slow|slower|slowdown|regression")
 _GOOD = _words(
     "ok|okay|works?|working|fine|good|fixe[sd]|solve[sd]|resolve[sd]|no (?:hangs?|problems?|issues?)|(?:does not|doesn't|not) hang|"
-    "passes|helps|helped"
+    "passes|helps|helped|gone|cured?s?|disappears?|disappeared|(?:runs?|ran) (?:through|normally)"
 )
+_CURED = _words("fixe[sd]|solve[sd]|resolve[sd]|gone|cure[sd]|disappears?|disappeared|went away")
+_NOT_CURED = _words(r"(?:not|never|n't|nothing) (?:\w{1,10} )?(?:fix(?:ed)?|solved?|resolved?|gone|cured?|disappear(?:ed)?|help(?:ed)?)")
 _NO_CHANGE = _words("makes? no difference|no effect|no change|(?:does not|doesn't|did not|didn't) (?:help|change|matter)")
 _NOT_BAD = _words("(?:no|not|doesn't|does not|without) (?:hangs?|problems?|issues?|errors?)")
 _WRONG = _words("wrong data|wrong results?|corrupt(?:ed|ion|s)?|mismatch(?:es|ed|ing)? (?:data|elements|values)|NaN loss|data mismatch")
-_CONTEXT = _words("nccl|p2p|peer|all_?reduce|collective|ddp|init_process_group|multi-?gpu|gpus|barrier|dist")
+_CONTEXT = _words(
+    r"nccl\w*|(?:simple)?p2p\w*|peer|all_?reduce\w*|collectives?|ddp|fsdp|init_process_group|multi-?gpu|gpus|barrier|dist\w*|training|"
+    "torchrun|deepspeed|accelerate"
+)
+_UNLESS = re.compile(r"\b(?:unless|except (?:with|when|if)|until)\b", re.IGNORECASE)
+_BOOT = re.compile(
+    r"(?P<act>\b(?:disabl(?:e|ed|es|ing)|turn(?:ed|ing)? off|switch(?:ed|ing)? off|without|no)\b.{0,20}?)?"
+    r"\b(?P<what>IOMMU|AMD-Vi|VT-d|ACS(?:Ctl)?|pcie_acs_override|intel_iommu|amd_iommu)\b"
+    r"(?P<state>\s?=\s?(?:pt|off|on)\b|.{0,24}?\b(?:off|disabled|pass-?through|set to pt)\b)?",
+    re.IGNORECASE,
+)
 _MAKES = r"(?:NVIDIA |GeForce |Tesla |Quadro |AMD |Radeon |Instinct )*"
 _MODELS = (
     r"RTX PRO \d{4}|RTX A?\d{4}(?: Ti)?(?: SUPER)?(?: Ada)?D?|GTX \d{3,4}(?: Ti)?|TITAN \w{1,4}|A\d{2,4}G?(?:-(?:SXM4?|PCIE))?|H\d{2,3}|"
@@ -58,7 +70,7 @@ _MIXED = re.compile(rf"(?<![\w.])({_MAKES}(?:{_MODELS})) ?(?:\+|&) ?(?:\d ?[x\u0
 _CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock|jarvislabs|AWS|GCP|Azure|EC2|SageMaker|Colab|Kaggle")
 _IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
 _HINTS = (
-    "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
+    "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "acs", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
     "mismatch", "backend", "vast", "runpod", "aws", "gcp", "azure", "lambda",
 )  # fmt: skip
 _COUNT_HINT = re.compile(r"\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
@@ -125,13 +137,23 @@ def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
             if outcome and not change:
                 notes.add(line.number, "outcome", subject=subject, value=version, outcome=outcome)
         variable = INLINE.search(clause)
-        if variable and outcome and re.search(r"->|=>|:|\b(?:with|set|using|setting)\b", clause, re.IGNORECASE):
+        unless = _UNLESS.search(clause)
+        if unless and outcome in ("hang", "fail", "slow"):
+            # "hangs unless X": it hangs as it is, and X cures it.
+            cure = clause[unless.end() :]
+            variable = INLINE.search(cure)
+            if variable:
+                notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome="ok")
+            yield from _boot(line, notes, cure, "ok")
+        elif variable and outcome and re.search(r"->|=>|:|\b(?:with|set|using|setting)\b", clause, re.IGNORECASE):
             notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome=outcome)
             yield "seen", ""
+        if outcome and not unless:
+            yield from _boot(line, notes, clause, outcome)
         wrong = _WRONG.search(clause) is not None
         if (wrong or outcome in ("hang", "fail", "slow")) and _CONTEXT.search(clause) and not clause.lstrip().startswith("["):
             what = "wrong_data" if wrong else "crash" if outcome == "fail" else outcome
-            with_p2p = re.search(r"\bp2p\b|peer", clause, re.IGNORECASE) is not None
+            with_p2p = re.search(r"\b(?:simple)?p2p|peer", clause, re.IGNORECASE) is not None
             notes.add(line.number, "symptom", what=what, with_p2p=with_p2p, clause=clause.strip(" #")[:160])
             yield "seen", ""
     for count, name in _COUNTED.findall(text):
@@ -150,6 +172,18 @@ def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
         notes.add(line.number, "cloud.mention", provider=cloud.group())
         yield "seen", ""
     yield from _iommu(line, notes)
+
+
+def _boot(line: Line, notes: pasted.Notes, clause: str, outcome: str) -> Iterator[tuple[str, str]]:
+    """What came of switching the IOMMU or ACS off, or of passing the IOMMU through."""
+    for match in _BOOT.finditer(clause):
+        state = (match["state"] or "").lower()
+        value = (
+            "passthrough" if re.search(r"\bpt\b|through", state) else "off" if match["act"] or re.search("off|disabled", state) else None
+        )
+        if value:
+            notes.add(line.number, "outcome", subject="acs" if "acs" in match["what"].lower() else "iommu", value=value, outcome=outcome)
+            yield "seen", ""
 
 
 def _is_version(subject: str, version: str, rest: str) -> bool:
@@ -191,6 +225,11 @@ def _outcome(clause: str) -> str | None:
     """hang, fail, slow or ok where the clause says exactly one of good and bad; a negated bad word is good."""
     if _NO_CHANGE.search(clause):
         return "no_change"
+    if _NOT_CURED.search(clause):
+        return _outcome_word(clause) or "no_change"
+    if _CURED.search(clause):
+        # "the hang is gone", "fixed the crash": the bad word is what was cured.
+        return "ok"
     if _GOOD.search(clause):
         return None if _outcome_word(_NOT_BAD.sub("", clause)) else "ok"
     return _outcome_word(clause)

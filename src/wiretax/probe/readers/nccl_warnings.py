@@ -125,8 +125,8 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"|No IP interface found|no device found (?:matching|after)"
     )),
     ("version_mismatch", (
-        r"Mismatched NCCL version detected ?: rank (?P<rank>\d{1,7}) version (?P<version>\d{1,6}) rank "
-        r"(?P<other_rank>\d{1,7}) version (?P<other_version>\d{1,6})"
+        r"Mismatched NCCL version detected ?: rank (?P<rank>\d{1,7}) (?:version )?(?P<version>\d{1,6}) rank "
+        r"(?P<other_rank>\d{1,7}) (?:version )?(?P<other_version>\d{1,6})"
     )),
     ("version_mismatch", (
         r"(?P<error>NCCL version mismatch with remote peer.{0,160}|NCCL library is (?:too old|not backwards).{0,160}"

@@ -28,7 +28,16 @@ FORMAT = "peer access check"
 _CALL = re.compile(
     r"(?:cudaDeviceCanAccessPeer|can_device_access_peer|[cC]an_?[aA]ccess_?[pP]eer)\s{0,2}\(\s{0,2}"
     r"(?P<source>\d{1,3})\s{0,2},\s{0,2}(?P<target>\d{1,3})\s{0,2}\)"
-    r"\s{0,4}(?:=|:|->|returns|is)\s{0,4}(?P<can>\w{1,12})"
+    r"\)?\s{0,4}(?:=|:|->|returns|is)\s{0,4}(?P<can>\w{1,12})"
+)
+_ASKED = re.compile(
+    r"(?:cudaDeviceCanAccessPeer|can_device_access_peer|[cC]an_?[aA]ccess_?[pP]eer)\s{0,2}\(\s{0,2}(?P<source>\d{1,3})\s{0,2},\s{0,2}"
+    r"(?P<target>\d{1,3})\s{0,2}\){1,2}\s*$"
+)
+_ALONE = re.compile(r"\s*(?P<can>True|False|0|1)\s*$")
+_SPOKEN_OF = re.compile(r"[cC]an_?[aA]ccess_?[pP]eer|can_device_access_peer|\b(?:[pP]eer|P2P) access", re.ASCII)
+_BARE = re.compile(
+    r"\W{0,4}(?P<source>\d{1,2})[\s,>-]{1,6}(?P<target>\d{1,2})(?:\)|\s|:|=|,|-+>){1,6}(?P<can>True|False|yes|no|YES|NO|✓|✗|✔|✘|✅|❌)\W{0,3}$"
 )
 _ALL = re.compile(
     r"(?:cudaDeviceCanAccessPeer|can_device_access_peer|[cC]an_?[aA]ccess_?[pP]eer|[pP]eer access)\W{1,4}"
@@ -67,9 +76,28 @@ def read(text: Text) -> tuple[Piece, ...]:
     understood: set[int] = set()
     access: dict[tuple[int, int], bool] = {}
     truths: list[PeerTruth] = []
+    asked: tuple[int, int, int] | None = None
+    spoken_of = False
     for line, number in zip(text.lines, text.numbers, strict=True):
         words = line[:400]
+        question, asked = asked, None
+        if question and (match := _ALONE.match(words)):
+            source, target, above = question
+            access[source, target] = _answer(match["can"]) is True
+            notes.add(number, "peer.access", source_gpu=source, target_gpu=target, access=access[source, target], text=words.strip())
+            understood.update((above, number))
+            continue
+        if spoken_of and len(words) < 40 and (match := _BARE.match(words)) and match["source"] != match["target"]:
+            source, target = int(match["source"]), int(match["target"])
+            access[source, target] = _answer(match["can"]) is True
+            notes.add(number, "peer.access", source_gpu=source, target_gpu=target, access=access[source, target], text=words.strip())
+            understood.add(number)
+            continue
         if not any(part in words for part in _TELLING) and not _ARROW.match(words):
+            continue
+        spoken_of = spoken_of or _SPOKEN_OF.search(words) is not None
+        if match := _ASKED.search(words):
+            asked = int(match["source"]), int(match["target"]), number
             continue
         if match := _CALL.search(words) or _ARROW.match(words):
             can = _answer(match["can"])

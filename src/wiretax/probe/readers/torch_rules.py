@@ -28,6 +28,7 @@ torch.cuda_init              error, code: CUDA could not start
 torch.cpu_build              torch is a build without CUDA
 torch.gpu_unsupported        gpu, capability: this torch has no kernels for the GPU
 torch.out_of_memory          gpu, tried, capacity
+torch.shared_memory          error: a loader's worker ran out of shared memory
 torch.rank_failed            rank, local_rank, exit_code, signal
 ddp.find_unused_parameters   a flag that costs an extra walk of the graph and found nothing
 ddp.unused_parameters        ranks use different parameters
@@ -188,6 +189,11 @@ RULES: tuple[Rule, ...] = (
         r"(?P<error>CUBLAS_STATUS_\w{1,40}|uncorrectable ECC error encountered|peer mapping resources exhausted"
         r"|an illegal memory access was encountered)",
     ),
+    _rule(
+        "torch.shared_memory",
+        r"(?P<error>killed by signal: Bus error.{0,160}|out of shared memory|unable to (?:write to file|open shared memory object|mmap \d{1,15} "
+        r"bytes from file) </?torch_\w{1,60}>.{0,120})",
+    ),
     _rule("torch.rank_failed", r"^\s*(?:\[\d{1,4}\]:)?\s*rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)"),
     _rule("torch.rank_failed", r"failed \(exitcode: (?P<exit_code>-?\d{1,5})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: \d{1,10}\)"),
     _rule("torch.rank_failed", r"Signal (?P<signal>\d{1,2}) \(SIG\w{1,10}\) received by PID \d{1,10}"),
@@ -240,7 +246,7 @@ TELLING = re.compile(
     r"[Ww]atchdog|NCCL|nccl|[Gg]loo|collective|[Bb]arrier|CUDA|CUBLAS|c10d|[Ss]ocket|TCPStore|[Tt]imed out|[Tt]imeout|GPU|[Bb]ackend"
     r"|[Rr]ank|allreduce|all_reduce|all-reduce|DDP|find_unused|reduction|bucket view|ready twice|producing loss|[Rr]edirects|RTX"
     r"|kernel version|different devices|ECC|peer mapping|kernel image|illegal memory|exitcode|Signal |hostname to a|connect to|\+cpu"
-    r"|rror |driver|initialized"
+    r"|rror |driver|initialized|shared memory"
 )
 """A line without any of these words matches no rule."""
 
