@@ -112,7 +112,7 @@ class Account:
             stage,
             rank=None if trouble else first,
             signal=self._observed.engine_signal or last_words.signal_of(log),
-            detail=trouble or last_words.of_engine(log),
+            detail=trouble or last_words.of_engine(log) or "the process is gone, and torchrun has not said why",
             **{**_where(self._observed.positions(number).get(first)), "world_size": self._observed.plan.world_size},
         )
 

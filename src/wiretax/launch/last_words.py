@@ -17,7 +17,7 @@ _MEANINGS = (
     (r"\[Errno 27\]", "files may not grow so large here (ulimit -f)"),
     (r"\[Errno 24\]", "too few files may be open at a time (ulimit -n)"),
     (
-        r"\[Errno 11\] Resource temporarily|can't start new thread|pthread_create failed",
+        r"(\[Errno 11\]|RuntimeError:|\(11,).*Resource temporarily|can't start new thread|pthread_create failed",
         "no more processes may be started (ulimit -u, or the container's limit of pids)",
     ),
     (r"\[Errno 12\]|can't allocate memory|MemoryError", "memory is short (the container's limit, or ulimit -v)"),
@@ -53,7 +53,8 @@ def meaning(error: str) -> str:
 def of_engine(log: str) -> str:
     """What torchrun's log says of the failure: the rank's own error before the engine's account of it."""
     lines = [_LOG_PREFIX.sub("", line) for line in log.splitlines()]
-    telling = [line.strip() for line in lines if re.search(r"Error\b|\berror|Signal", line) and not line.startswith(_ENGINES_OWN)]
+    lines = [line for line in lines if not line.startswith((_ENGINES_OWN, "Terminating process", "Sending process"))]
+    telling = [line.strip() for line in lines if re.search(r"Error\b|\berror|Signal", line)]
     if telling and (match := _SIGNALLED.search(telling[-1])):
         return f"process {match[2]} was ended by {match[1]}"
     last = telling[-1] if telling else next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -74,7 +75,7 @@ def signal_of(log: str) -> int | None:
 
 def with_full_disk(detail: str) -> str:
     """A detail to which the full disk is added, unless it is in it already."""
-    return detail if _FULL_DISK in detail else f"{detail}; {_FULL_DISK}".removeprefix("; ")
+    return detail if "TMPDIR" in detail else f"{detail}; {_FULL_DISK}".removeprefix("; ")
 
 
 def disk_is_full(folder: Path) -> bool:

@@ -64,5 +64,5 @@ def _loopback() -> str | None:
         with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), CONNECT_SECONDS):
             return None
     except OSError as error:
-        why = error.strerror or str(error)
+        why = os.strerror(error.errno) if error.errno else str(error)
         return f"processes of this host cannot reach each other over 127.0.0.1 ({why}); is the loopback interface up (ip link set lo up)?"

@@ -26,7 +26,8 @@ from wiretax.measure.rank import Heartbeat, OutOfTimeError, Rank, ResultFile
 from wiretax.measure.transport import nccl_debug_environment
 
 POLL_SECONDS = 0.004
-ERROR_CHARACTERS = 4000
+ERROR_BYTES = 1 << 15
+"""Of what a child printed; the stack of a crash, whose first line says what it was, is long."""
 
 
 def plan_file(folder: Path) -> Path:
@@ -124,7 +125,11 @@ def _wait_for_go(folder: Path, number: int, end: int) -> Go | None:
 
 def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
     parent = os.getpid()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as error:  # no more processes: this stage fails, and the next may find room
+        publish(ended_file(folder, go.stage, rank), Ended(rank=rank, stage=go.stage, exit_code=1, signal=None, error=repr(error)))
+        return
     if child == 0:
         code = 1
         try:
@@ -215,7 +220,7 @@ def _join(folder: Path, plan: LaunchPlan, stage: Stage, go: Go, number: int, hea
 
 def _last_words(path: Path) -> str:
     try:
-        text = path.read_bytes()[-ERROR_CHARACTERS:].decode("utf-8", "replace")
+        text = path.read_bytes()[-ERROR_BYTES:].decode("utf-8", "replace")
     except OSError:
         return ""
     return text.strip()
