@@ -171,7 +171,9 @@ def _scaling(run: Run, wire: _Wire, count: int, broken: list[Finding]) -> Verdic
         sentence = f"{wire.text[0].upper()}{wire.text[1:]}; whether more than one GPU pays depends on your job: `wiretax predict` tells."
         return _verdict("use_all", count, None, sentence, "depends on the job: gradients are slow here, large batches hide that")
     low, high = head
-    what = f"a 1.7 B model at batch 4 trains {significant(low, 2)}x to {significant(high, 2)}x as fast on {count} GPUs as on one"
+    slow, fast = significant(low, 2), significant(high, 2)
+    span = f"{slow}x" if slow == fast else f"{slow}x to {fast}x"
+    what = f"a 1.7 B model at batch 4 trains {span} as fast on {count} GPUs as on one"
     if high < WORTH_SPEEDUP:
         return _verdict("use_one", 1, False, f"Not for multi-GPU training: {wire.text}, so {what}.")
     if low >= max(WORTH_SPEEDUP, KEEP_EFFICIENCY * count):
