@@ -231,7 +231,7 @@ def _ordered(options: Iterable[PlanOption]) -> tuple[PlanOption, ...]:
 def _one_of_each_gpu(offers: Sequence[Offer]) -> list[Offer]:
     """On demand where it can be had: interruptions are no property of the card."""
     ordered = sorted(offers, key=lambda offer: offer.billing != "spot")
-    return list({offer.gpu.name if offer.gpu is not None else "": offer for offer in reversed(ordered)}.values())
+    return list({offer.gpu.name if offer.gpu is not None else "": offer for offer in ordered}.values())
 
 
 def _single(knowledge: Knowledge, offer: Offer, setting: Setting, request: Request, *, any_spot: bool) -> Single:

@@ -107,7 +107,7 @@ def _one_is_enough(chosen: PlanOption, deadline: float | None) -> str:
         facts.append(takes if facts else f"the job {takes}")
     elif chosen.hours is None:
         facts.append(f"how long it takes is not known ({chosen.missing.get('hours', 'no source for it')})")
-    return f"{told}: {' and '.join(facts)}." if facts else f"{told}."
+    return f"{told}: {', '.join(facts)}." if facts else f"{told}."
 
 
 def _instead(standing: Standing, chosen: PlanOption) -> list[str]:

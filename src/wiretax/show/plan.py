@@ -60,11 +60,10 @@ def blocks(plan: Plan, width: int, symbols: Symbols) -> Iterator[Block]:
     if plan.checkpointing is not None:
         yield Block("Checkpoints", "", (indented(Text(plan.checkpointing.sentence)),))
     if plan.remedies:
-        bullets = tuple(indented(Text(f"{symbols.severity['info']} {line}")) for line in plan.remedies)
-        yield Block("What would make it fit on one", "", bullets)
+        yield Block("What would make it fit on one", "", _bullets(plan.remedies, "", symbols))
     notes = [*plan.assumptions, *_known_from(plan, shown)]
     if notes:
-        yield Block("Taken for granted", "", tuple(indented(Text(f"{symbols.severity['info']} {line}", style="dim")) for line in notes))
+        yield Block("Taken for granted", "", _bullets(notes, "dim", symbols))
 
 
 def verdict(plan: Plan, symbols: Symbols) -> Panel:
@@ -85,6 +84,15 @@ def verdict(plan: Plan, symbols: Symbols) -> Panel:
         box=box.ROUNDED,
         padding=(0, 2),
     )
+
+
+def _bullets(lines: Sequence[str], style: str, symbols: Symbols) -> tuple[RenderableType, ...]:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for line in lines:
+        table.add_row(Text(symbols.severity["info"], style=style), Text(line, style=style))
+    return (indented(table),)
 
 
 def _shown(plan: Plan) -> list[int]:
@@ -164,6 +172,8 @@ def _label(option: PlanOption, plan: Plan) -> str:
     text = f"{option.num_gpus}x {option.gpu}" if option.gpu else f"{option.num_gpus} GPU{'s' if option.num_gpus > 1 else ''}"
     if option.billing == "spot":
         text += " spot"
+    if plan.purpose == "inference" and option.num_gpus > 1:
+        text += {"tp": ", split", "replicas": ", copies"}.get(option.strategy or "", "")
     if len({one.offer for one in alike}) > 1:
         text = f"{option.num_gpus} of {option.offer}"
     return text
