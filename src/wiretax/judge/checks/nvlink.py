@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from wiretax.judge import facts, seen
@@ -9,6 +10,9 @@ from wiretax.judge.facts import evidence
 from wiretax.model.finding import Finding
 from wiretax.model.machine import Gpu, Machine
 from wiretax.model.run import Run
+
+_SOLDERED = re.compile(r"\bA[18]00-SXM|\bH[128]00 80GB HBM3\b|\bH800\b(?!.*(?:PCIe|NVL))|\bH200\b(?!.*NVL)|\bH20\b|\bB[23]00\b")
+"""Names of modules that only exist on boards with NVLink between all of them (HGX and DGX); the PCIe cards are named otherwise."""
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -24,7 +28,8 @@ def check(run: Run) -> Iterator[Finding]:
         yield from _down(run, gpus)
     yield from _islands(machine, gpus)
     yield from _no_bridge(run, machine, gpus)
-    yield from _errors(gpus)
+    yield from _errors(run, gpus)
+    yield from _none_on_boards_that_have_it(run, machine, gpus)
 
 
 def _partial(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
@@ -163,22 +168,57 @@ def _no_bridge(run: Run, machine: Machine, gpus: tuple[Gpu, ...]) -> Iterator[Fi
     )
 
 
-def _errors(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
-    seen, failing = [], set()
+def _none_on_boards_that_have_it(run: Run, machine: Machine, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    """Every board for these modules joins all of them by NVLink; a matrix without any shows links that nobody switched on."""
+    if len(gpus) < 2 or not seen.is_pasted(run) or not all(_SOLDERED.search(gpu.name or "") for gpu in gpus):
+        return
+    paths = [facts.path_between(machine, both[0].source_gpu, both[0].target_gpu) for both in facts.unordered_pairs(machine)]
+    if None in paths or len(paths) != len(gpus) * (len(gpus) - 1) // 2 or any(facts.nvlinks_between(path) for path in paths):
+        return
+    if any(gpu.mig == "enabled" for gpu in gpus):
+        return
+    virtual = facts.in_virtual_machine(machine)
+    yield Finding(
+        code="nvswitch-partition-missing" if virtual else "fabric-not-ready",
+        severity="warning",
+        confidence="likely",
+        title=f"NVLink joins {gpus[0].name} on every board that carries it, yet the topology shows no NVLink at all",
+        evidence=(
+            evidence(
+                f"{facts.pairs_text((both[0].source_gpu, both[0].target_gpu) for both in facts.unordered_pairs(machine))}: "
+                f"{', '.join(sorted({path or '' for path in paths}))}",
+                "machine.pairs",
+            ),
+        ),
+        effect="Data goes over PCIe at a tenth of what the board can do, or CUDA does not start at all (error 802).",
+        remedy="The host's fabric manager must activate the partition of this virtual machine's GPUs; ask the provider."
+        if virtual
+        else "Start the fabric manager of the driver's own version: `sudo systemctl restart nvidia-fabricmanager`, then reset the GPUs or "
+        "reboot; in a container or virtual machine only the host can.",
+        confirm="nvidia-smi -q | grep -A3 Fabric && nvidia-smi nvlink -s && systemctl status nvidia-fabricmanager",
+    )
+
+
+def _errors(run: Run, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    shown, failing = [], set()
     for gpu in gpus:
         for link in gpu.nvlinks:
             recovery = link.errors.get("recovery", 0)
             # CRC errors and replays are retried in hardware: a healthy H200 pair counted 100 to 400 a link in minutes of full load.
             if recovery > 0:
                 failing.add(gpu.index)
-                seen.append(evidence(f"GPU {gpu.index} link {link.index}: {recovery} recoveries", "machine.gpus"))
-    if seen:
+                shown.append(evidence(f"GPU {gpu.index} link {link.index}: {recovery} recoveries", "machine.gpus"))
+    counted = [o for o in seen.of(run, "nvlink.error", counter="recovery") if (seen.whole(o, "value") or 0) > 0]
+    if not shown and counted:
+        failing = {index for o in counted if (index := seen.whole(o, "gpu")) is not None}
+        shown = list(seen.lines(counted, 8))
+    if shown:
         yield Finding(
             code="nvlink-errors",
             severity="warning",
             confidence="likely",
             title=f"NVLinks of GPU {facts.gpus_list(sorted(failing))} had to recover",
-            evidence=tuple(seen[:8]),
+            evidence=tuple(shown[:8]),
             effect="A link that has to recover pauses its traffic; one that keeps failing goes down (Xid 74) and stops the job.",
             remedy="Watch whether they grow during a job; if so reseat the bridge, or return the machine.",
             confirm="nvidia-smi nvlink -e && sudo dmesg | grep -i 'xid.*74'",

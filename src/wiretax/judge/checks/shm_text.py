@@ -170,7 +170,7 @@ def _loaders(killed: tuple[Observation, ...], default: list[Observation], total:
         code="dev-shm-too-small",
         severity="problem" if killed else "info",
         confidence="likely",
-        title=f"A loader's worker ran out of shared memory: /dev/shm{room} is too small"  # noqa: S108 - a sentence, no file is made
+        title=f"A loader's worker ran out of shared memory: /dev/shm{room} is too small"
         if killed
         else f"The container starts with the default of shared memory{room}, which is little for NCCL and loaders",
         evidence=seen.lines((*killed, *default), 4),

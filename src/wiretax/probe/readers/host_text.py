@@ -34,6 +34,9 @@ _SIZE = r"(\d{1,8}(?:\.\d{1,3})?[KMGT]?i?B?)"
 _DF = re.compile(rf"\s*\S{{1,60}}\s{{1,40}}{_SIZE}\s{{1,20}}{_SIZE}\s{{1,20}}{_SIZE}\s{{1,20}}\d{{1,3}}%\s{{1,8}}/dev/shm\s*$")
 _MOUNT = re.compile(r"\s*\S{1,60} (?:on )?/dev/shm (?:type )?tmpfs .{0,200}?\bsize=(\d{1,16}[kmgKMG]?)")
 _UNAME = re.compile(r"\s*Linux (\S{1,64}) (\d{1,2}\.\d{1,3}\S{0,60}) #\S{1,40} ")
+_RELEASE = re.compile(
+    r"\s*(\d{1,2}\.\d{1,3}\.\d{1,3}(?:\.\d{1,3})?-\S{0,50}(?:microsoft|generic|aws|azure|gcp|oracle|amd64|el\d|fc\d)\S{0,30})\s*$"
+)
 _LSCPU = re.compile(
     r"\s*(CPU\(s\)|Vendor ID|Model name|Hypervisor vendor|NUMA node\(s\)|Flags):"
     r"\s{1,60}(\S.*)$"
@@ -82,7 +85,8 @@ _VIRT = re.compile(r"\s*(?:kvm|qemu|vmware|microsoft|wsl|xen|oracle|amazon|none|
 _RELEVANT = (
     _SHM, "Linux ", "CPU", "Vendor ID", "Model name", "Hypervisor", "NUMA", "Flags", "Mem:", "BOOT_IMAGE", "ommand line", "GRUB_",
     "CONFIG_", "nvidia", "nv_peer_mem", "gdrdrv", "amdgpu", "mlx5", "nouveau", "version:", "license:", "NVRM", "NVreg", "root=", "Dwords",
-    "detect-virt", "ib_uverbs", "/dev/infiniband", "uverbs",
+    "detect-virt", "ib_uverbs", "/dev/infiniband", "uverbs", "microsoft", "-generic", "-aws", "-azure", "-gcp", "-oracle", "-amd64", ".el",
+    ".fc",
 )  # fmt: skip
 
 
@@ -161,6 +165,12 @@ def _processor(line: Line, _notes: Notes, facts: Facts) -> bool:
         facts.setdefault("hostname", uname.group(1))
         facts.setdefault("kernel", uname.group(2))
         if "wsl2" in uname.group(2).lower():
+            facts["virtual_machine"] = "wsl2"
+        return True
+    release = _RELEASE.match(line.text)
+    if release:
+        facts.setdefault("kernel", release.group(1))
+        if "wsl2" in release.group(1).lower():
             facts["virtual_machine"] = "wsl2"
         return True
     match = _LSCPU.match(line.text)

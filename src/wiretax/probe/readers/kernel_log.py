@@ -10,7 +10,7 @@ Observations:
     ``pcie.bandwidth_limited``: ``device``, ``available_gbit_per_second``, ``limited_by``, ``generation``, ``width``,
     ``capable_gbit_per_second``, ``capable_generation``, ``capable_width``: the kernel's own finding at boot.
     ``pcie.link_down``: ``device``, ``message``.
-    ``iommu.fault``: ``what`` (``IO_PAGE_FAULT`` or ``DMAR``), ``device``, ``direction``, ``driver`` of the device where the kernel names it.
+    ``iommu.fault``: ``what`` (``IO_PAGE_FAULT`` or ``DMAR``), ``device``, ``direction``, ``driver`` where the kernel names the device's.
     ``iommu.state``: ``state`` (``translated``, ``passthrough``, ``enabled``, ``disabled``), ``message``.
     ``acs.override``: the kernel was told to pretend that bridges isolate.
     ``driver.module``: ``version``, ``open_kernel_module``, ``build``.

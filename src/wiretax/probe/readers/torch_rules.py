@@ -191,8 +191,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "torch.shared_memory",
-        r"(?P<error>killed by signal: Bus error.{0,160}|out of shared memory|unable to (?:write to file|open shared memory object|mmap \d{1,15} "
-        r"bytes from file) </?torch_\w{1,60}>.{0,120})",
+        r"(?P<error>killed by signal: Bus error.{0,160}|out of shared memory|unable to (?:write to file|open shared memory object"
+        r"|mmap \d{1,15} bytes from file) </?torch_\w{1,60}>.{0,120})",
     ),
     _rule("torch.rank_failed", r"^\s*(?:\[\d{1,4}\]:)?\s*rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)"),
     _rule("torch.rank_failed", r"failed \(exitcode: (?P<exit_code>-?\d{1,5})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: \d{1,10}\)"),
