@@ -27,6 +27,8 @@ from wiretax.launch.processes import KILL_SECONDS, Process, adopting_orphans, is
 from wiretax.measure.rank import Position
 
 POLL_SECONDS = 0.03
+ENGINE_SECONDS = 8.0
+"""After a rank died, torchrun may take so long on a busy host to end the others and say why, if the budget allows."""
 GRACE_SECONDS = 1.5
 """After one rank of a stage died, the others may still say what they saw; then they are ended."""
 HARD_SECONDS = 1.0
@@ -239,7 +241,8 @@ class _Launch:
 
     def _wait_for_engine(self, number: int, ended: dict[int, Ended]) -> None:
         """Torchrun ends all ranks when one of them dies, so the launch is over; it says which was the first."""
-        give_up = time.monotonic() + GRACE_SECONDS
+        now = time.monotonic()
+        give_up = now + max(GRACE_SECONDS, min(ENGINE_SECONDS, self.deadline - now))
         while self.observed.engine is not None and self.observed.engine.poll() is None and time.monotonic() < give_up:
             self.observed.collect_ended(number, ended)
             time.sleep(POLL_SECONDS)

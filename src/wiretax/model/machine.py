@@ -210,4 +210,21 @@ class Machine:
 
     def pair(self, source_gpu: int, target_gpu: int) -> GpuPair | None:
         """The ordered pair of NVML indices, or None when it was not read."""
-        return next((p for p in self.pairs if (p.source_gpu, p.target_gpu) == (source_gpu, target_gpu)), None)
+        return _pair_index(self.pairs).get((source_gpu, target_gpu))
+
+
+_INDEXES: dict[int, tuple[tuple[GpuPair, ...], dict[tuple[int, int], GpuPair]]] = {}
+"""By identity of the pairs, which each entry holds on to; a 64-GPU machine has 4032 of them and is asked for millions."""
+_MOST_INDEXES = 8
+
+
+def _pair_index(pairs: tuple[GpuPair, ...]) -> dict[tuple[int, int], GpuPair]:
+    known = _INDEXES.get(id(pairs))
+    if known is None or known[0] is not pairs:
+        while len(_INDEXES) >= _MOST_INDEXES:
+            _INDEXES.pop(next(iter(_INDEXES)), None)
+        index: dict[tuple[int, int], GpuPair] = {}
+        for pair in pairs:
+            index.setdefault((pair.source_gpu, pair.target_gpu), pair)
+        known = _INDEXES[id(pairs)] = (pairs, index)
+    return known[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from statistics import median
@@ -38,6 +39,8 @@ def _slow_pairs(run: Run) -> dict[tuple[int, int], Evidence]:
     groups, _ = near_slower(run)
     for route in ("direct", "staged"):
         copies = {pair: copy for pair, copy in facts.pair_copies(run, route=route).items() if pair[0] != pair[1] and not copy.unstable}
+        paths = {pair: facts.path_between(run.machine, *pair) for pair in copies}
+        enough = _enough(copies, paths)
         for pair, copy in copies.items():
             if route == "staged" and any(set(pair) <= group for group in groups):
                 continue  # shared-uplink names these, and knows why
@@ -46,8 +49,8 @@ def _slow_pairs(run: Run) -> dict[tuple[int, int], Evidence]:
             if isinstance(expected, Expectation) and expected.standing(reached) == "below":
                 text = f"{pair[0]} to {pair[1]} ({route}): {rate(reached)}, expected {rate(expected.low)} to {rate(expected.high)}"
                 slow[pair] = evidence(f"{text}: {expected.because[0]}", "measurements.copies")
-            elif route == "direct":
-                equals = _equals(run, copies, pair)
+            elif route == "direct" and reached < enough.get(paths[pair], math.inf):
+                equals = _equals(run, copies, pair, paths)
                 if equals is not None and reached < AMONG_EQUALS * equals:
                     path = facts.path_between(run.machine, *pair)
                     text = f"{pair[0]} to {pair[1]} ({route}): {rate(reached)}; other {f'{path} ' if path else ''}pairs have {rate(equals)}"
@@ -57,15 +60,21 @@ def _slow_pairs(run: Run) -> dict[tuple[int, int], Evidence]:
     return slow
 
 
-def _equals(run: Run, copies: dict[tuple[int, int], Copy], pair: tuple[int, int]) -> float | None:
+def _enough(copies: dict[tuple[int, int], Copy], paths: dict[tuple[int, int], str | None]) -> dict[str | None, float]:
+    """For each topology code a rate at which no pair is odd: without a pair's own two figures the median rises by one rank at most."""
+    rates: dict[str | None, list[float]] = {}
+    for pair, copy in copies.items():
+        rates.setdefault(paths[pair], []).append(copy.bandwidth_bytes_per_second or 0.0)
+    return {path: AMONG_EQUALS * sorted(known)[min(len(known) // 2 + 2, len(known) - 1)] for path, known in rates.items()}
+
+
+def _equals(run: Run, copies: dict[tuple[int, int], Copy], pair: tuple[int, int], paths: dict[tuple[int, int], str | None]) -> float | None:
     """The median of at least three other pairs with the same topology code. Staged pairs are not compared: uplinks decide there."""
-    path = facts.path_between(run.machine, *pair)
+    path = paths.get(pair)
     if path is None and not _one_gpu_apart(run, copies, pair):
         return None
     others = [
-        copy.bandwidth_bytes_per_second or 0.0
-        for other, copy in copies.items()
-        if set(other) != set(pair) and facts.path_between(run.machine, *other) == path
+        copy.bandwidth_bytes_per_second or 0.0 for other, copy in copies.items() if set(other) != set(pair) and paths.get(other) == path
     ]
     return median(others) if len(others) >= 3 else None
 
