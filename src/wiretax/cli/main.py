@@ -140,6 +140,7 @@ def run(arguments: list[str] | None = None) -> int:
 def main() -> NoReturn:
     """The console script."""
     _open_closed_streams()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited from a parent who ignores it, it would hide how our children end
     code = run()
     _leave(code)
 

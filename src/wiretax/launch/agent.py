@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def main(num_ranks: int, folder: Path, parent: int) -> None:
         ChildFailedError: a rank failed; torch's text names the first one.
     """
     die_with_parent(parent)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one who ignores it (some daemons do, and their children inherit that) sees no rank end
     import torch.distributed  # noqa: F401 - before the ranks are forked
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

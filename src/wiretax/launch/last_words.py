@@ -35,11 +35,20 @@ def summary(text: str) -> str:
     start = max((number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")), default=None)
     fatal = next((line for line in lines if line.startswith("Fatal Python error")), None)
     if start is not None:
-        error = next((line for line in lines[start + 1 :] if line and not line[0].isspace()), lines[-1].strip())
+        at = next((number for number in range(start + 1, len(lines)) if lines[number] and not lines[number][0].isspace()), len(lines) - 1)
+        error = _with_next(lines, at)
         places = [match for line in lines[start:] if (match := _FRAME.match(line))]
         place = f" ({places[-1][1]} line {places[-1][2]})" if places else ""
         return meaning(error[:MOST_CHARACTERS]) + place
     return meaning((fatal or next(line for line in reversed(lines) if line.strip())).strip()[:MOST_CHARACTERS])
+
+
+def _with_next(lines: list[str], number: int) -> str:
+    """A line; together with the next one that says something where it is only the name of an error."""
+    line = lines[number].strip()
+    if not re.fullmatch(r"(traceback : )?[\w.]+:", line):
+        return line
+    return " ".join([line, next((one.strip() for one in lines[number + 1 :] if one.strip()), "")]).strip()
 
 
 def meaning(error: str) -> str:
@@ -54,7 +63,7 @@ def of_engine(log: str) -> str:
     """What torchrun's log says of the failure: the rank's own error before the engine's account of it."""
     lines = [_LOG_PREFIX.sub("", line) for line in log.splitlines()]
     lines = [line for line in lines if not line.startswith((_ENGINES_OWN, "Terminating process", "Sending process"))]
-    telling = [line.strip() for line in lines if re.search(r"Error\b|\berror|Signal", line)]
+    telling = [_with_next(lines, number) for number, line in enumerate(lines) if re.search(r"Error\b|\berror|Signal", line)]
     if telling and (match := _SIGNALLED.search(telling[-1])):
         return f"process {match[2]} was ended by {match[1]}"
     last = telling[-1] if telling else next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -37,6 +37,8 @@ STALL_SECONDS = 20.0
 """A stage in which no rank makes a step for so long hangs, however much time it still has."""
 START_SECONDS = 60.0
 """torchrun and the import of torch may take so long on a slow disk, if the budget allows."""
+LEAST_START_SECONDS = 1.0
+"""No host starts them in less; then it was not the start that took the time."""
 PAUSE_SECONDS = 2.0
 """When our own clock makes such a step between two looks, it was us who were stopped, not the ranks who hang."""
 SETTLE_SECONDS = 0.5
@@ -157,10 +159,20 @@ class _Launch:
                 break
             self._tick(None, -1)
         missing = self.observed.missing_ranks()
-        who = "no rank" if len(missing) == self.plan.world_size else f"rank {', '.join(map(str, missing))} never"
+        count = self.plan.world_size
+        who = (
+            "no rank"
+            if len(missing) == count
+            else f"rank {missing[0]} never"
+            if len(missing) == 1
+            else f"{len(missing)} of {count} ranks never"
+        )
+        waited = time.monotonic() - began
         why = self.observed.engine_trouble() or self.observed.stopped_before_start() or last_words.of_engine(self.observed.log_text())
         if not why:
-            why = f"loading torch was not done after {time.monotonic() - began:.1f} s, which a cold disk or a busy host can cause"
+            why = f"loading torch was not done after {waited:.1f} s, which a cold disk or a busy host can cause"
+            if waited < LEAST_START_SECONDS:
+                why = "the time was used up before"
         if limits := tight_limits():
             why += f" ({limits})"
         self.account.not_started(f"{who} started: {why}", missing[0] if len(missing) == 1 else None)
