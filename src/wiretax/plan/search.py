@@ -120,20 +120,18 @@ def _front(wall: Array, cost: Array) -> Array:  # noqa: ARG001 - sorted by cost 
 
 
 def _sort_ties(chosen: Array, wall: Array, cost: Array) -> None:
-    """Within runs of the same cost the sooner plan first; done only where such runs are, which is rare."""
+    """Within runs of the same cost the sooner plan first, then by place: only such runs are sorted again, where there are any."""
     import numpy as np
 
     same = cost[1:] == cost[:-1]
     if not same.any():
         return
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
-    if len(edges) > 2000:
-        order = np.lexsort((chosen, wall, cost))
-        chosen[:], wall[:], cost[:] = chosen[order], wall[order], cost[order]
-        return
-    for start, end in zip(edges[::2], edges[1::2] + 1, strict=True):
-        order = np.lexsort((chosen[start:end], wall[start:end])) + start
-        chosen[start:end], wall[start:end] = chosen[order], wall[order]
+    tied = np.zeros(len(cost), dtype=bool)
+    tied[1:] = same
+    tied[:-1] |= same
+    places = np.flatnonzero(tied)
+    order = places[np.lexsort((chosen[places], wall[places], cost[places]))]
+    chosen[places], wall[places] = chosen[order], wall[order]
 
 
 def _first(true: Array) -> int | None:
