@@ -19,7 +19,9 @@ _OPTIONS = (
     click.option("--preset", help="A built-in workload: gpt124m, gpt350m, gpt1.7b, llama350m, encoder110m, resnet50, ..."),
     click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A Hugging Face config.json, trained on random words."),
     click.option("--step", metavar="MODULE:FUNCTION", help="Your own step: a function that takes a device and returns a wiretax.Step."),
-    click.option("--batch", type=Counts("batch sizes", 2**30), help="Samples per GPU and micro-step; several: 4,16."),
+    click.option(
+        "--batch", type=Counts("batch sizes", 2**30), help="Samples per GPU and micro-step; several: 4,16. Presets have their own."
+    ),
     click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens a sample; the preset's own without it."),
     click.option("--precision", type=click.Choice(["mixed", "bf16", "fp32"]), help="mixed: fp32 weights under bf16 autocast."),
     click.option("--accumulation-steps", type=click.IntRange(min=1), default=1, show_default=True, help="Micro-steps an optimizer step."),

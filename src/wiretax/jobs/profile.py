@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from wiretax import errors
+from wiretax.data.models import presets
 from wiretax.jobs.launching import JobProgress, Measured, as_interrupted, cannot, choose_gpus, measure, run_of
 from wiretax.jobs.progress import Progress
 from wiretax.jobs.training_stages import SAMPLE_SECONDS, Case, Subject, profile_stages
@@ -41,7 +42,7 @@ class ProfileOptions:
 
     Attributes:
         subject: the step.
-        batches: per GPU and micro-step, a profile each; the preset's own (or 1) when empty.
+        batches: per GPU and micro-step, a profile each; a preset's own when empty.
         strategies: with communication free, by any of their names.
         world_sizes: numbers of GPUs that sharding strategies are to think there are.
         device: ``auto`` takes a GPU where one is usable.
@@ -112,11 +113,15 @@ def findings_without_wires(run: Run) -> tuple[Finding, ...]:
 
 
 def own_batch(subject: Subject) -> int:
-    """The batch that a preset is trained at; 1 for others, who know best themselves."""
-    from wiretax.data.models import presets
+    """The batch that a preset is trained at.
 
+    Raises:
+        UsageError: it is no preset, and has none of its own.
+    """
     known = presets().get(subject.source)
-    return subject.settings.batch_size or (known.batch_size if known is not None else 1)
+    if known is None:
+        raise errors.UsageError(f"{subject.source} has no batch size of its own.", do="Say --batch 8: samples per GPU and micro-step.")
+    return known.batch_size
 
 
 def _plan(machine: Machine, options: ProfileOptions, wanted: list[Case]) -> LaunchPlan | Incident:

@@ -51,7 +51,7 @@ class ScaleOptions:
 
     Attributes:
         subject: the step; a preset that fits the device when None.
-        batches: per GPU for weak scaling, over all GPUs for strong; the preset's own (or 1) when empty.
+        batches: per GPU for weak scaling, over all GPUs for strong; a preset's own when empty.
         counts: numbers of GPUs; 1, 2, 4, ... up to all (on CPU ranks: 1 and 2) when None. 1 is always among them.
         strategies: by any of their names.
         scaling: weak or strong.
@@ -168,21 +168,19 @@ def _wires(machine: Machine, options: ScaleOptions, *, cuda: bool) -> list[Wire]
 def _plan(
     subject: Subject, where: _Where, wanted: Sequence[Case], over: Sequence[Wire], strategies: Sequence[str], steps: int
 ) -> LaunchPlan:
-    """What everything else is compared with comes first: rates, the first wire, the profile, one rank; then wire after wire."""
+    """The profile comes first, since it shows in seconds whether the step can be trained; then the rates, then wire after wire."""
     cuda, most = where.cuda, max(where.counts)
     alone = [case for case in wanted if case.num_ranks == 1]
     together = [case for case in wanted if case.num_ranks > 1]
-    stages: list[Stage] = [compute_stage(most, cuda=cuda)]
+    profiled = together or [replace(case, strategy="none") for case in alone]
+    stages: list[Stage] = [*profile_stages(subject, profiled, cuda=cuda), compute_stage(most, cuda=cuda)]
     if not together:
-        stages += profile_stages(subject, [replace(case, num_ranks=1, strategy="none") for case in alone], cuda=cuda)
+        stages += training_stages(subject, alone, None, steps=steps, cuda=cuda)
     for number, wire in enumerate(over if together else []):
         stages += wire_stages(wire, strategies, where.counts, cuda=cuda)
         if number == 0:
-            stages += profile_stages(subject, together, cuda=cuda)
             stages += training_stages(subject, alone, None, steps=steps, cuda=cuda)
         stages += training_stages(subject, together, wire, steps=steps, cuda=cuda)
-    if not together:
-        stages += training_stages(subject, alone, None, steps=steps, cuda=cuda)
     device = "cuda" if cuda else "cpu"
     return LaunchPlan(world_size=most, device=device, cuda_ordinals=where.ordinals, gpus=where.gpus, stages=tuple(stages))
 

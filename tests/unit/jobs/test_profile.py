@@ -146,7 +146,11 @@ def test_a_strategy_that_was_profiled_at_another_size_is_no_note(played):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"subject": Subject(source="gpt9")}, "no preset 'gpt9'"), ({"subject": TINY, "strategies": ("magic",)}, "no strategy 'magic'")],
+    [
+        ({"subject": Subject(source="gpt9")}, "no preset 'gpt9'"),
+        ({"subject": Subject(source="mine:step")}, "has no batch size of its own"),
+        ({"subject": TINY, "strategies": ("magic",)}, "no strategy 'magic'"),
+    ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(played, options, words):
     plans = played(NO_GPU)

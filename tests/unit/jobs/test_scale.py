@@ -65,14 +65,14 @@ def names(plan):
     return [one.name for one in plan.stages]
 
 
-def test_cpu_ranks_measure_profile_and_train_in_that_order(played):
+def test_cpu_ranks_profile_measure_and_train_in_that_order(played):
     plans = played(NO_GPU)
     scale(ScaleOptions(subject=TINY))
     assert names(plans[0]) == [
-        "compute",
-        "wire:gloo",
         "profile:bare:b4:n2",
         "profile:ddp:b4:n2:w2",
+        "compute",
+        "wire:gloo",
         "train:none:n1:b4",
         "train:ddp:n2:b4:gloo",
     ]
@@ -83,12 +83,12 @@ def test_gpus_train_over_every_wire_asked_for_and_are_profiled_once(played):
     plans = played(sample_runs.h200_machine())
     scale(ScaleOptions(subject=TINY, strategies=("ddp", "FULL_SHARD"), wires=("default", "p2p_off")))
     assert names(plans[0]) == [
-        "compute",
-        "wire:default",
-        "overlap:default",
         "profile:bare:b4",
         "profile:ddp:b4:w2",
         "profile:fsdp2:b4:w2",
+        "compute",
+        "wire:default",
+        "overlap:default",
         "train:none:n1:b4",
         "train:ddp:n2:b4:default",
         "train:fsdp2:n2:b4:default",
@@ -103,7 +103,7 @@ def test_gpus_train_over_every_wire_asked_for_and_are_profiled_once(played):
 def test_one_gpu_alone_is_profiled_and_trained(played):
     plans = played(NO_GPU)
     scale(ScaleOptions(subject=TINY, counts=(1,)))
-    assert names(plans[0]) == ["compute", "profile:bare:b4:n1", "train:none:n1:b4"]
+    assert names(plans[0]) == ["profile:bare:b4:n1", "compute", "train:none:n1:b4"]
 
 
 def test_one_is_always_among_the_numbers_of_gpus(played):
