@@ -15,6 +15,9 @@ from wiretax.model.run import Run
 
 _RATES = ("samples_per_second", "tokens_per_second", "seconds_per_step")
 
+IMPOSSIBLE = 1.1
+"""No process gets this much faster by having to wait for others; a reading that says so is wrong."""
+
 SAME_WORK = 0.75
 """Fewer steps than this share of the one-GPU run: the batch grew with the GPUs and the work is the same."""
 
@@ -66,9 +69,16 @@ def _rate(run: Run, entry: Observation, entries: list[Observation], metric: str)
     now, before = seen.number(entry, metric) or 0.0, seen.number(base, metric) or 0.0
     if metric == "seconds_per_step":
         best = before / now
+        if best > IMPOSSIBLE:
+            best /= count  # steps became shorter, so each GPU has less work than alone
         return Scaling(count, best, best / count, base, entry, metric)
     share = now / before
     scope = _scope(run, entry)
+    if scope == "unknown":
+        scope = _scope_by_run_times(run, entry, base, share, count)
+    if scope == "unknown" and share > IMPOSSIBLE:
+        # One process of several would be faster than a process that is alone: so the figure counts all of them.
+        scope = "global"
     best = share / count if scope == "global" else share
     worst = share if scope == "per_process" else share / count
     return Scaling(count, best, worst, base, entry, metric)
@@ -91,15 +101,18 @@ def _base(entry: Observation, entries: Iterable[Observation]) -> Observation | N
     candidates = [
         o
         for o in entries
-        if o.source == entry.source
-        and seen.whole(o, "num_gpus") == 1
+        if seen.whole(o, "num_gpus") == 1
         and o is not entry
         and (seen.text(o, "workload") or seen.text(entry, "workload")) == (seen.text(entry, "workload") or seen.text(o, "workload"))
     ]
+    here = [o for o in candidates if o.source == entry.source]
+    framework = seen.text(entry, "framework")
+    # Two runs' logs are often two files; two people's sentences are not to be compared.
+    candidates = here or [o for o in candidates if framework and seen.text(o, "framework") == framework]
     if not candidates:
         return None
-    same = [o for o in candidates if o.line == entry.line]
-    above = [o for o in candidates if o.line < entry.line]
+    same = [o for o in here if o.line == entry.line]
+    above = [o for o in here if o.line < entry.line]
     return same[0] if same else above[-1] if above else min(candidates, key=lambda o: o.line)
 
 
@@ -128,6 +141,21 @@ def _scope(run: Run, entry: Observation) -> str:
         if same and fraction is not None and count:
             return "per_process" if abs(fraction * count - 1) < 0.25 else "global" if abs(fraction - 1) < 0.15 else "unknown"
     return "unknown"
+
+
+def _scope_by_run_times(run: Run, entry: Observation, base: Observation, share: float, count: int) -> str:
+    """What a logged rate counts, where both logs say how long they ran: rate times time is the work, which is the same."""
+    framework = seen.text(entry, "framework")
+    times = {
+        (o.source, seen.whole(o, "num_gpus")): seconds
+        for o in seen.of(run, "training.run_time")
+        if framework and seen.text(o, "framework") == framework and (seconds := seen.number(o, "seconds"))
+    }
+    long, short = times.get((base.source, 1)), times.get((entry.source, count))
+    if long is None or short is None:
+        return "unknown"
+    work = share * short / long
+    return "global" if abs(work - 1) < 0.15 else "per_process" if abs(work * count - 1) < 0.25 else "unknown"
 
 
 def _is_inverse(observation: Observation) -> bool:

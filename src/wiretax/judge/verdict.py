@@ -80,9 +80,10 @@ class _Wire:
 
     @property
     def text(self) -> str:
-        way = _WAYS[self.wire_class] if self.wire_class else f"over {self.collective.transport or 'an unread transport'}"
+        transport = self.collective.transport
+        way = f" {_WAYS[self.wire_class]}" if self.wire_class else f" over {transport}" if transport else ""
         against = f" (expected {rate(self.expected.low)} to {rate(self.expected.high)})" if self.expected else ""
-        return f"{self.collective.world_size} GPUs talk {way} at {rate(self.point.busbw_bytes_per_second)}{against}"
+        return f"{self.collective.world_size} GPUs talk{way} at {rate(self.point.busbw_bytes_per_second)}{against}"
 
 
 def judge(run: Run) -> Run:

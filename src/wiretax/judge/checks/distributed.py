@@ -53,7 +53,8 @@ def _timeout(run: Run, timeouts: tuple[Observation, ...], diverged: bool) -> Fin
         code="collective-timeout",
         severity="problem",
         confidence="certain",
-        title=f"{what} waited{span} and was given up" + (f" (seen by rank {gpus_list(ranks[:8])})" if ranks else ""),
+        title=f"{what} waited{span} and {'were' if len(operations) > 1 else 'was'} given up"
+        + (f" (seen by rank {gpus_list(ranks[:8])})" if ranks else ""),
         evidence=seen.lines((*timeouts, *seen.of(run, "torch.work_status"))),
         effect="All ranks stop; what follows in the log are echoes.",
         remedy=(
@@ -70,10 +71,21 @@ def _timeout(run: Run, timeouts: tuple[Observation, ...], diverged: bool) -> Fin
 
 
 def _diverged(timeouts: tuple[Observation, ...]) -> list[Observation]:
-    """Time-outs of one job in which ranks stood at different operations. Files may be of different jobs, so each is compared alone."""
+    """Time-outs of one job in which ranks stood at different operations.
+
+    Files may be of different jobs, so each is compared alone, unless each holds one rank of its own: the logs of a launcher.
+    """
+    ranks: dict[str, set[int]] = {}
+    for observation in timeouts:
+        if (rank := seen.whole(observation, "rank")) is not None:
+            ranks.setdefault(observation.source, set()).add(rank)
+    own = [next(iter(of)) for of in ranks.values() if len(of) == 1]
+    one_job = len(own) == len(ranks) == len(set(own))
     groups: dict[tuple[str, str], list[Observation]] = {}
     for observation in timeouts:
-        groups.setdefault((observation.source, _group_name(seen.text(observation, "process_group"))), []).append(observation)
+        groups.setdefault(("" if one_job else observation.source, _group_name(seen.text(observation, "process_group"))), []).append(
+            observation
+        )
     found: list[Observation] = []
     for same in groups.values():
         first: dict[int, Observation] = {}
@@ -113,11 +125,10 @@ def _stated(run: Run) -> list[Observation]:
 
 
 def _desynchronised(found: list[Observation]) -> Finding:
-    places = [
-        f"rank {seen.whole(o, 'rank')} at {seen.whole(o, 'sequence')}"
-        for o in found
-        if o.kind == "torch.watchdog_timeout" and seen.whole(o, "rank") is not None
-    ]
+    timeouts = [o for o in found if o.kind == "torch.watchdog_timeout" and seen.whole(o, "rank") is not None]
+    telling = next((name for name in ("sequence", "operation", "num_elements_in") if len({o.values.get(name) for o in timeouts}) > 1), None)
+    form = {"operation": "in {}", "num_elements_in": "with {} elements"}.get(telling or "", "at {}")
+    places = [f"rank {seen.whole(o, 'rank')} {form.format(o.values.get(telling or 'sequence'))}" for o in timeouts]
     where = f": {', '.join(places[:4])}" if places else ""
     missing = next((seen.text(o, "missing_ranks") for o in found if o.values.get("missing_ranks")), "")
     return Finding(

@@ -150,6 +150,7 @@ def _sharded(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
 
 def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
     if not poor:
+        yield from _wider_is_slower(run)
         return
     lines = tuple(o for s in poor for o in (s.base, s.entry))
     if _over_pcie(run, lines) is False:
@@ -165,6 +166,38 @@ def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
         evidence=seen.lines((*lines, *seen.of(run, "framework.custom_all_reduce"))),
         effect="Two all-reduces a layer stand on the critical path, in training four; nothing hides them.",
         remedy="Over PCIe use data parallelism or pipeline stages, or one GPU with a quantised model; tensor parallelism needs NVLink.",
+        confirm="wiretax check",
+    )
+
+
+def _wider_is_slower(run: Run) -> Iterator[Finding]:
+    """A model cut over more GPUs that answers no faster, where nobody ran it on one."""
+    entries = [
+        o
+        for o in seen.of(run, "training.rate")
+        if seen.text(o, "strategy") == "tp" and seen.number(o, "tokens_per_second") and (seen.whole(o, "num_gpus") or 0) > 1
+    ]
+    pairs = [
+        (few, many)
+        for few in entries
+        for many in entries
+        if few.source == many.source
+        and (seen.whole(few, "num_gpus") or 0) < (seen.whole(many, "num_gpus") or 0)
+        and (seen.number(many, "tokens_per_second") or 0.0) < (seen.number(few, "tokens_per_second") or 0.0)
+    ]
+    if not pairs or _over_pcie(run, pairs[0]) is False:
+        return
+    few, many = pairs[0]
+    sure = _over_pcie(run, pairs[0]) is True
+    yield Finding(
+        code="tp-over-pcie",
+        severity="warning" if sure else "info",
+        confidence="likely" if sure else "possible",
+        title=f"Cut over {many.values['num_gpus']} GPUs the model is slower than over {few.values['num_gpus']}: "
+        "each layer waits for all-reduces",
+        evidence=seen.lines((few, many, *seen.of(run, "framework.custom_all_reduce"))),
+        effect="Two all-reduces a layer stand on the critical path, in training four; nothing hides them.",
+        remedy="Cut over as few GPUs as the model fits on, use pipeline stages between them, or copies of a quantised model.",
         confirm="wiretax check",
     )
 

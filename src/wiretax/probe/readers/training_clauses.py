@@ -11,6 +11,8 @@ from wiretax.probe.readers.training_words import WORD_NUMBERS, Word
 RATES = ("steps_per_second", "seconds_per_step", "samples_per_second", "tokens_per_second", "flops_per_second")
 _BEFORE_COUNT = ("on", "for", "with", "using")
 """Words after which a bare number can be a count ("5.6 on 2")."""
+_GOES_ON = frozenset({"it", "i", "we", "they", "this", "takes", "shows", "gives", "gets", "only", "is", "runs"})
+"""Words that follow a count which leaves out what it counts ("with two it takes 9 hours")."""
 
 
 _MAY_COUNT = re.compile(
@@ -70,8 +72,9 @@ def context_of(tokens: list[Word]) -> Context:
     scope = first("scope")
     for position, word in enumerate(tokens):
         after = tokens[position + 1 : position + 2]
-        if word.kind == "scope" and after and after[0].text.lower().startswith("batch"):
-            scope = None
+        around = [*tokens[max(0, position - 3) : position], *after]
+        if word.kind == "scope" and any(other.text.lower().startswith(("batch", "bs", "micro")) for other in around):
+            scope = None  # it is the batch that counts so, not the figure
         if word.kind == "strategy" and not counts:
             after = tokens[position + 1 : position + 2]
             if (
@@ -84,7 +87,8 @@ def context_of(tokens: list[Word]) -> Context:
                 counts.append(int(after[0].value))
         if word.kind == "word" and word.text.lower() in _BEFORE_COUNT and not counts:
             rest = tokens[position + 2 : position + 3]
-            if after and (not rest or rest[0].kind in ("separator", "arrow", "colon")):
+            spoken = bool(after and rest) and after[0].text.lower() in WORD_NUMBERS and rest[0].text.lower() in _GOES_ON
+            if after and (not rest or rest[0].kind in ("separator", "arrow", "colon") or spoken):
                 if after[0].kind == "number" and after[0].value is not None and after[0].value.is_integer():
                     counts.append(int(after[0].value))
                 elif after[0].text.lower() in WORD_NUMBERS:

@@ -195,6 +195,13 @@ class _Reader:
 
     def _figures(self, line: Line, heading: Context) -> None:
         text, run = line.text, self._runs[-1]
+        first = _HF.search(text)
+        if first and first.start() > 3 and may_count(text[: first.start()]):
+            named = context_of(words(text[: first.start()]))
+            if named.num_gpus is not None and named.num_gpus != run.context.num_gpus:
+                # "2 GPUs: {'train_runtime': ...": the words before it speak for the figures.
+                run = _Run(Context(num_gpus=named.num_gpus, strategy=named.strategy))
+                self._runs.append(run)
         for name, value in _HF.findall(text):
             seconds = _clock(value)
             if name == "train_runtime" and ("hf-trainer", "run") in run.values:

@@ -146,6 +146,11 @@ def _is_table(text: str) -> bool:
     return stripped.startswith("|") and stripped.endswith("|") and stripped.count("|") >= 3
 
 
+def _opens_with_count(tokens: list[Word]) -> bool:
+    """Whether the first figure has a count of its own in front."""
+    return next((word.kind for word in tokens if word.kind in ("count", "quantity")), None) == "count"
+
+
 class _Line:
     """Reads the clauses of one line."""
 
@@ -182,7 +187,7 @@ class _Line:
             # "A: 3 it/s; B: 4 it/s": the head is the first clause's label, except for what it says of the subject.
             tokens = [*head, *tokens]
             around = Context(phase=around.phase, includes=around.includes, scope=around.scope).over(self._heading)
-        elif head and head[-1].kind == "count":
+        elif head and head[-1].kind == "count" and not _opens_with_count(tokens):
             tokens = [head[-1], *tokens]
         if text != self._text and around.num_gpus is None:
             around = context_of(words(text.split(";")[0])).over(around)
@@ -192,7 +197,7 @@ class _Line:
         trailing = re.search(r"\(([^()]{2,60})\)\s*$", text)
         if trailing and self._only_count is not None and (behind := context_of(words(trailing.group(1))).num_gpus) is not None:
             around = replace(around, num_gpus=around.num_gpus or behind)
-        for sentence in split(tokens, (".",)):
+        for sentence in split(tokens, (".", "?", "!")):
             carried = Context()
             for clause in split(sentence):
                 carried = self._clause(with_units(clause, lender), around, carried)

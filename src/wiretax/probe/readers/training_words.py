@@ -70,6 +70,8 @@ WORD_NUMBERS = {
 }  # fmt: skip
 _GPU_WORD = r"(?:GPUs?|gpus?|cards?|devices?|ranks?|procs?|processes|accelerators?|nodes?)"
 _NAMED_CARD = r"(?:(?:NVIDIA|GeForce|Tesla|RTX|GTX|Quadro|Titan\w{0,3})\b|[AHLBV]\d{2,3}[A-Z]?s?\b|T4s?\b|MI\d{2,3})"
+_GEFORCE = r"[1-5]0[5-9]0(?: ?Ti)?(?: ?SUPER)?s?\b"
+"""A GeForce card by its number alone, which is no figure."""
 _CARD = rf"(?:{_NAMED_CARD}|\d{{4}}(?: ?Ti)?s?\b)"
 STRATEGIES: tuple[tuple[str, str], ...] = (
     (r"FULL_SHARD", "fsdp"),
@@ -127,10 +129,11 @@ _TOKEN = re.compile(
     rf"|(?P<count>--(?:devices|gpus|num[-_]gpus|num[-_]processes|nproc[-_]per[-_]node|tensor-parallel-size|tp-size)[ =]\d{{1,4}}\b"
     rf"|\b(?:(?:k|n|ngpus?|num_gpus|n_gpus|gpus|world[_ ]?size|nproc(?:[-_ ]per[-_ ]node)?|devices)"
     rf"\s?[=:]\s?\d{{1,4}}\b|(?:dp|tp|DDP|FSDP)\s?=\s?\d{{1,4}}\b"
-    rf"|\d{{1,3}}\s(?={_NAMED_CARD})|(?:one|two|three|four|six|eight)\s(?={_NAMED_CARD})"
+    rf"|\d{{1,3}}\s(?={_NAMED_CARD})|(?:one|single|two|both|dual|three|four|quad|six|eight)\s(?={_NAMED_CARD}|{_GEFORCE})"
     rf"|\d{{1,4}}\s?[x\u00d7*-]?\s?{_GPU_WORD}\b|\d{{1,3}}\s?[x\u00d7*]\s?(?={_CARD})"
     rf"|(?:one|single|two|both|dual|three|four|quad|six|eight|sixteen)[- ]{_GPU_WORD}\b"
     rf"|(?:TP|DP)-?\d{{1,3}}\b))"
+    rf"|(?P<card>\b(?:RTX|GTX)\s?(?:PRO )?A?\d{{3,4}}(?: ?Ti)?(?: ?SUPER)?s?\b)"
     rf"|(?P<setting>\b[A-Z][A-Z0-9]{{1,12}}_[A-Z0-9_]{{1,40}}=[^\s:;,|)]{{1,40}})"
     rf"|(?P<money>[€$£]\s?(?:{_NUMBER})\s?(?:/|per)\s?(?:GPU[- ]?)?h(?:(?:ou)?rs?)?\b)"
     rf"|(?P<number>(?<![\w.])(?:{_NUMBER})(?:(?-i:[kKM])(?=\s?(?:tok|im|sam|/|\s)))?)"
@@ -140,11 +143,14 @@ _TOKEN = re.compile(
     rf"|(?P<phase>(?<![A-Za-z])(?:{_alternation(_PHASES)}))"
     r"|(?P<arrow>->|→|=>|-->|⟶)"
     r"|(?P<colon>:(?=\s|$))"
-    r"|(?P<separator>\||;|,(?=\s)|\.(?=\s{1,4}(?-i:[A-Z0-9#])|\s{0,4}$)|\bvs\.?(?=\s)|\bversus\b|\band\b|\bbut\b|"
+    r"|(?P<separator>\||;|,(?=\s)|[.?!](?=\s{1,4}(?-i:[A-Z0-9#])|\s{0,4}$)|\bvs\.?(?=\s)|\bversus\b|\band\b|\bbut\b|"
     r"\bwhile\b|\bwhereas\b|\bof which\b|\bcompared (?:to|with)\b)"
     r"|(?P<word>[A-Za-z][\w'/+-]*)",
     re.IGNORECASE,
 )
+
+
+_AFTER_COUNT = re.compile(rf"\s?(?:{_GEFORCE})(?!\s?(?:[a-zA-Z]{{1,8}}/|tok|img))", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +212,12 @@ def _cut(line: str) -> tuple[Word, ...]:
             if strategy:
                 found.append(Word("strategy", text, match.start(), name=_canonical(STRATEGIES, strategy.group())))
             found.append(Word("count", text, match.start(), float(count)))
+            named = _AFTER_COUNT.match(line, position)
+            if named:
+                found.append(Word("word", named.group(), named.start()))
+                position = named.end()
+        elif kind == "card":
+            found.append(Word("word", text, match.start()))
         elif kind == "pair":
             first, second = (int(number) for number in re.findall(r"\d{1,3}", text)[:2])
             found.append(Word("pair", text, match.start(), pair=(first, second)))
