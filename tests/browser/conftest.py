@@ -64,7 +64,7 @@ class Opened:
         assert done == value
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("chromium and chromium-driver are not installed here")
