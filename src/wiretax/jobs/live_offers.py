@@ -29,6 +29,10 @@ FORMS: dict[tuple[str, int], tuple[str, str]] = {
     ("B200", 180): ("B200 SXM", ""),
     ("B200", 192): ("B200 SXM", ""),
     ("MI300X", 192): ("MI300X", ""),
+    ("RTXPRO6000", 96): (
+        "RTX PRO 6000 Blackwell Server",
+        "the catalogue does not say which RTX PRO 6000: the slower Server card is assumed",
+    ),
     ("V100", 16): ("V100 SXM2 16GB", "the catalogue does not say which V100: the SXM2 card is assumed"),
     ("V100", 32): ("V100 SXM2 32GB", "the catalogue does not say which V100: the SXM2 card is assumed"),
 }

@@ -15,13 +15,15 @@ from wiretax.data.gpus import find_gpu
 from wiretax.model.money import Plan, PlanOption
 from wiretax.show.plain import Symbols, indented
 from wiretax.show.plan_tables import service_table, training_table
-from wiretax.units import hours, money, significant
+from wiretax.units import hours, money, percent, significant
 
 MOST_ROWS = 12
 """Options shown that may fit; the others are in the document."""
 
 MOST_MISSES = 3
 """Options shown that do not, beside the single GPU that comes nearest."""
+
+MOST_BREAK_EVEN = 4
 
 CONSTRAINT = {
     "none": "nothing forces more than one GPU",
@@ -57,6 +59,9 @@ def blocks(plan: Plan, width: int, symbols: Symbols) -> Iterator[Block]:
     why = _why(plan, shown)
     if why:
         yield Block("Why not", "", why)
+    even = _break_even(plan, shown, symbols)
+    if even:
+        yield Block("Wire tax", "and what several GPUs would have to reach to cost no more than one", even)
     if plan.checkpointing is not None:
         yield Block("Checkpoints", "", (indented(Text(plan.checkpointing.sentence)),))
     if plan.remedies:
@@ -165,6 +170,39 @@ def _why(plan: Plan, shown: Sequence[int]) -> tuple[RenderableType, ...]:
         several = f"{labels[0]} and {len(labels) - 1} more" if len(labels) > 2 else " and ".join(labels)
         table.add_row(Text(several, style="bold"), Text(text))
     return (indented(table),)
+
+
+def _break_even(plan: Plan, shown: Sequence[int], symbols: Symbols) -> tuple[RenderableType, ...]:
+    """Wire tax in money, and where several GPUs would cost no more than one; of each number of GPUs of a card the cheapest."""
+    found: dict[str, PlanOption] = {}
+    for index in sorted(shown, key=lambda index: _money(plan.options[index])):
+        if plan.options[index].break_even_gpu_hour_price is not None:
+            found.setdefault(_label(plan.options[index], plan), plan.options[index])
+    if not found:
+        return ()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    for heading in (
+        f"wire tax,\n{plan.currency} an hour",
+        "as cheap as one\nat efficiency",
+        f"or at a price,\n{plan.currency} per GPU-hour",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, option in list(found.items())[:MOST_BREAK_EVEN]:
+        tax, efficiency = option.wire_tax_per_hour, option.break_even_efficiency_fraction
+        possible = efficiency is not None and efficiency <= 1.0 + 1e-9
+        table.add_row(
+            Text(label, style="bold"),
+            Text(symbols.dash) if tax is None else Text(_amount(tax), style="red" if tax > 0 else ""),
+            Text(percent(efficiency) if possible and efficiency is not None else "none"),
+            Text(_amount(option.break_even_gpu_hour_price or 0.0)),
+        )
+    return (indented(table),)
+
+
+def _amount(amount: float) -> str:
+    """Money under a heading that has the currency."""
+    return money(amount, "").strip()
 
 
 def _label(option: PlanOption, plan: Plan) -> str:

@@ -102,6 +102,13 @@ def test_bars_split_the_cost_into_work_and_waiting() -> None:
     assert four.count("█") == 4 * four.count("░") > 0
 
 
+def test_the_wire_tax_stands_in_money_with_what_would_make_up_for_it() -> None:
+    shown = page(planned())
+    line = shown[shown.index("Wire tax") :].splitlines()[3]
+
+    assert line.split() == ["4", "GPUs", "1.60", "100", "%", "1.60"]
+
+
 def test_without_room_bars_go_before_figures() -> None:
     narrow, wide = page(PLANS["spot"](), 80), page(PLANS["spot"](), 110)
 
