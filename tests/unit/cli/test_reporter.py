@@ -60,5 +60,8 @@ def test_a_closed_stderr_does_not_end_the_measurement(monkeypatch: pytest.Monkey
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stderr", Gone())
+    measured = 0
     with Reporter(Console(file=io.StringIO(), force_terminal=False)) as reporter:
         reporter(at(0))
+        measured += 1
+    assert measured == 1
