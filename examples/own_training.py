@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from wiretax.train.workload import Step
+import wiretax
 
 FEATURES, WIDTH, CLASSES, DEPTH = 64, 256, 10, 6
 
@@ -62,10 +62,10 @@ def loss_of(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch
     return functional.cross_entropy(model(features), labels)
 
 
-def step(device: torch.device) -> Step:
+def step(device: torch.device) -> wiretax.Step:
     """The parts of a step, for ``wiretax profile --step own_training:step``."""
     model = Classifier().to(device)
-    return Step(
+    return wiretax.Step(
         model,
         make_optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
         make_batch=lambda size: batch_of(size, device),
@@ -95,9 +95,7 @@ def train(device: torch.device, *, batch_size: int, steps: int, profile: Path | 
 
     import msgspec
 
-    from wiretax.train.loop import profile_step
-
-    with profile_step(model, optimizer, batch_size=batch_size, name="own_training", dtype="float32") as profiler:
+    with wiretax.profile_step(model, optimizer, batch_size=batch_size, name="own_training", dtype="float32") as profiler:
         while not profiler.done or len(losses) < steps:
             one_step()
     profile.write_bytes(msgspec.json.encode(profiler.profile))

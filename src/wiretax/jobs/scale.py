@@ -128,7 +128,9 @@ def scale(options: ScaleOptions | None = None, on_progress: Callable[[Progress],
         steps = with_efficiency(run.training.steps, subject, options.scaling)
         run = replace(run, training=replace(run.training, steps=steps))
         run = replace(run, forecasts=forecasts_beside(run, subject))
-        run = replace(run, findings=findings_without_wires(run), verdict=measured_verdict(steps, on_gpus=cuda))
+        run = replace(
+            run, findings=findings_without_wires(run), verdict=measured_verdict(steps, on_gpus=cuda) if len(batches) == 1 else None
+        )
     return as_interrupted(run) if interrupts.came else run
 
 

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wiretax.model.forecast import Forecast
+from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.run import Run
 from wiretax.model.training import StepTiming
 from wiretax.show.plain import Symbols, indented, spread_fraction
@@ -126,34 +126,37 @@ def _table(items: Sequence[StepTiming], columns: Sequence[_Column], symbols: Sym
 
 
 def _beside(pairs: Sequence[tuple[Forecast, StepTiming]], symbols: Symbols) -> list[RenderableType]:
+    """Step times, and peaks of memory where both are known."""
+    times = [(forecast, step, forecast.step_seconds, step.step_seconds) for forecast, step in pairs]
+    peaks = [(forecast, step, forecast.peak_memory_bytes, step.peak_memory_bytes) for forecast, step in pairs]
+    found = _compared(times, milliseconds, "low", symbols)
+    return found + _compared(peaks, memory, "memory: low", symbols)
+
+
+def _compared(
+    rows: Sequence[tuple[Forecast, StepTiming, Interval | None, float | None]], words: Callable[[float], str], first: str, symbols: Symbols
+) -> list[RenderableType]:
+    """One quantity of all configurations in which it was predicted and measured, with the errors summed up below."""
+    known = [(step, predicted, measured) for _, step, predicted, measured in rows if predicted is not None and measured]
+    if not known:
+        return []
+    several = {name: len({getattr(step, name) for step, _, _ in known}) > 1 for name in ("workload", "wire", "batch_per_gpu")}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    workloads, wires, batches = ({getattr(step, name) for _, step in pairs} for name in ("workload", "wire", "batch_per_gpu"))
-    headings = ["GPUs", "strategy"] + [
-        name for name, found in (("workload", workloads), ("wire", wires), ("batch", batches)) if len(found) > 1
-    ]
-    for heading in headings:
+    for heading in ("GPUs", "strategy", *(name.partition("_")[0] for name, are in several.items() if are)):
         table.add_column(heading, justify="right" if heading in ("GPUs", "batch") else "left", no_wrap=True)
-    for heading in ("low", "predicted", "high", "measured", "error", ""):
+    for heading in (first, "predicted", "high", "measured", "error", ""):
         table.add_column(heading, justify="right", no_wrap=True)
     errors, inside = [], 0
-    for forecast, step in pairs:
-        predicted = forecast.step_seconds
-        assert predicted is not None
-        error = predicted.expected / step.step_seconds - 1
-        held = predicted.low <= step.step_seconds <= predicted.high
+    for step, predicted, measured in known:
+        error = predicted.expected / measured - 1
+        held = predicted.low <= measured <= predicted.high
         errors.append(abs(error))
         inside += held
-        cells: list[Text | str] = [str(step.num_gpus), step.strategy]
-        cells += [step.workload] if len(workloads) > 1 else []
-        cells += [step.wire] if len(wires) > 1 else []
-        cells += [str(step.batch_per_gpu)] if len(batches) > 1 else []
-        cells += [milliseconds(seconds) for seconds in (predicted.low, predicted.expected, predicted.high)]
-        cells.append(Text(milliseconds(step.step_seconds), style="bold"))
+        cells: list[Text | str] = [str(step.num_gpus), step.strategy, *(str(getattr(step, name)) for name, are in several.items() if are)]
+        cells += [words(value) for value in (predicted.low, predicted.expected, predicted.high)]
+        cells.append(Text(words(measured), style="bold"))
         style = "green" if abs(error) <= CLOSE else "red" if abs(error) > FAR else "yellow"
-        cells += [
-            Text(f"{error:+.1%}".replace("%", " %"), style=style),
-            Text(symbols.ok if held else symbols.bad, style="" if held else "red"),
-        ]
+        cells += [Text(f"{100 * error:+.1f} %", style=style), Text(symbols.ok if held else symbols.bad, style="" if held else "red")]
         table.add_row(*cells)
-    summary = f"error {percent(mean(errors))} in the mean, {percent(max(errors))} at worst; {inside} of {len(pairs)} inside their range"
+    summary = f"error {percent(mean(errors))} in the mean, {percent(max(errors))} at worst; {inside} of {len(known)} inside their range"
     return [indented(table), indented(Text(summary, style="dim"))]

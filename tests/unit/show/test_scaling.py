@@ -65,6 +65,13 @@ def test_predicted_stands_beside_measured_with_its_error_and_whether_the_range_h
     assert "error 27 % in the mean, 50 % at worst; 1 of 2 inside their range" in text
 
 
+def test_memory_is_compared_where_it_was_predicted_and_measured():
+    peak = Interval(low=2.0**30, expected=2.0**31, high=2.0**32)
+    text = shown([step(1), step(2, peak_memory_bytes=2**31)], [forecast(2, 0.1, peak_memory_bytes=peak)])
+    assert ["2", "ddp", "1", "GiB", "2", "GiB", "4", "GiB", "2", "GiB", "+0.0", "%", "✓"] in rows(text, "Predicted beside measured")
+    assert "memory: low" not in shown([step(2)], [forecast(2, 0.1)])
+
+
 def test_a_step_finds_only_the_forecast_of_its_own_configuration():
     steps = (step(2), step(2, "fsdp2"), step(2, wire="socket"), step(2, batch_per_gpu=16))
     run = replace(RUN, training=Training(steps=steps), forecasts=(forecast(2, 0.1),))
