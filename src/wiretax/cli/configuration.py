@@ -42,7 +42,10 @@ def load_defaults(name: str, command: click.Command | None, folder: Path | None 
         return {}
     keys = {key: option for option in command.params if isinstance(option, click.Option) for key in _keys(option)}
     _check_variables(name, keys)
-    source, tables = _read(folder or Path.cwd())
+    try:
+        source, tables = _read(folder or Path.cwd())
+    except FileNotFoundError:
+        return {}  # The working folder was deleted: it holds no settings.
     from wiretax.cli.main import COMMANDS
 
     commands = [known for known, _, _ in COMMANDS]

@@ -18,6 +18,9 @@ from wiretax.store.codec import encode
 from wiretax.store.folder import runs_folder, save_run
 from wiretax.store.streams import is_stream
 
+LEAST_WIDTH = 40
+"""Below this, tables would lose their figures; a terminal that is narrower still breaks the lines itself."""
+
 
 def print_run(run: Run, *, as_json: bool) -> None:
     """Writes a run to stdout: the document as JSON, or as people read it.
@@ -42,6 +45,7 @@ def print_rendered(draw: Callable[[Console], None]) -> None:
     # Not straight to stdout: when a reader went away, rich would end the process with an exit code of its own.
     page = Page(getattr(sys.stdout, "encoding", None) or "utf-8", terminal=_is_terminal(sys.stdout))
     console = Console(file=page)
+    console.width = max(console.width, LEAST_WIDTH)
     draw(console)
     _write(without_trailing_blanks(page.getvalue()).encode(console.encoding, "replace"))
 
@@ -105,7 +109,10 @@ def check_writable(out: Path | None) -> None:
     """
     if out is None:
         return
-    out = Path(os.path.realpath(out)) if not is_stream(out) else out
+    try:
+        out = Path(os.path.realpath(out)) if not is_stream(out) else out
+    except FileNotFoundError:
+        raise UsageError(f"{out} cannot be written: the working folder is gone.", do="cd to a folder that exists.") from None
     folder = out.parent
     try:
         os.stat(out)

@@ -141,7 +141,13 @@ class _Launch:
             worker.plan_file(self.folder).write_bytes(msgspec.json.encode(self.plan))
             with self.observed.log.open("wb") as log:
                 self.observed.engine = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=settings, start_new_session=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=settings,
+                    cwd=None if _has_working_folder() else self.folder,
+                    start_new_session=True,
                 )
         except OSError as error:
             self.account.not_started(f"torchrun cannot be started: {last_words.meaning(str(error))}")
@@ -160,19 +166,13 @@ class _Launch:
             self._tick(None, -1)
         missing = self.observed.missing_ranks()
         count = self.plan.world_size
-        who = (
-            "no rank"
-            if len(missing) == count
-            else f"rank {missing[0]} never"
-            if len(missing) == 1
-            else f"{len(missing)} of {count} ranks never"
-        )
+        who = {1: f"rank {missing[0]} never", count: "no rank"}.get(len(missing), f"{len(missing)} of {count} ranks never")
         waited = time.monotonic() - began
         why = self.observed.engine_trouble() or self.observed.stopped_before_start() or last_words.of_engine(self.observed.log_text())
         if not why:
-            why = f"loading torch was not done after {waited:.1f} s, which a cold disk or a busy host can cause"
+            why = f"loading torch was not done after {waited:.1f} s, as happens on a cold disk, on a busy host, or with a small budget"
             if waited < LEAST_START_SECONDS:
-                why = "the time was used up before"
+                why = "the time was used up before (--budget gives more)"
         if limits := tight_limits():
             why += f" ({limits})"
         self.account.not_started(f"{who} started: {why}", missing[0] if len(missing) == 1 else None)
@@ -336,6 +336,15 @@ class _Launch:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 engine.wait(timeout=0.5)
         self.account.survived(survivors)
+
+
+def _has_working_folder() -> bool:
+    """A working folder that was deleted keeps torch from loading."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _ended_well(end: Ended) -> bool:
