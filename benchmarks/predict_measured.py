@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from cases import Row, cases, row, summary_line, table
 
+from cases import Row, cases, row, summary_line, table
 from wiretax.errors import UsageError
 from wiretax.model.profile import Profile
 from wiretax.model.run import Run

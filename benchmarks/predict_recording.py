@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from cases import Row, cases, inside, row, summary, summary_line, table  # noqa: E402
-
 from recorded_h200x2 import DATE, MACHINE, MULTIPROCESSORS, Truth, channels, measurements, profile, truths  # noqa: E402
 from wiretax.model.profile import Profile  # noqa: E402
 from wiretax.predict.baselines import baselines  # noqa: E402
