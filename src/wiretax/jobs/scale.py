@@ -42,6 +42,8 @@ from wiretax.train.strategy import data_parallel_size, strategy_name
 
 BUDGET_SECONDS = 600.0
 STEPS = 20
+PREDICT_SECONDS = 0.1
+"""Kept back for each configuration that may have to be predicted in the end."""
 DEFAULT_PRESET, DEFAULT_PRESET_CPU = "gpt124m", "gpt-mini"
 
 
@@ -121,7 +123,9 @@ def scale(options: ScaleOptions | None = None, on_progress: Callable[[Progress],
             progress.num_gpus = max(where.counts) if cuda else None
             wanted = cases(where.counts, names, batches, options.scaling, subject.levers)
             plan = _plan(subject, where, wanted, _wires(machine, options, cuda=cuda), names, options.steps)
-        measured = measure(plan, progress, deadline=progress.end - JUDGE_SECONDS, unwanted=without_bare_step)
+        trained = len(plan.stages) if isinstance(plan, LaunchPlan) else 0
+        kept_back = min(JUDGE_SECONDS + PREDICT_SECONDS * trained, max(JUDGE_SECONDS, 0.1 * progress.budget))
+        measured = measure(plan, progress, deadline=progress.end - kept_back, unwanted=without_bare_step)
         interrupts.hold()
         raise_users_mistake(measured)
         run = with_notes(run_of("scale", machine, measured, progress))

@@ -27,10 +27,15 @@ class Speedup:
     high: float
 
     @property
-    def words(self) -> str:
-        """``ddp over default: 1.61x to 1.84x``."""
+    def factor(self) -> str:
+        """``1.61x to 1.84x``; one figure where both ends are alike."""
         low, high = (significant(end, 3) for end in (self.low, self.high))
-        return f"{self.strategy} over {self.wire}: {low}x" + (f" to {high}x" if high != low else "")
+        return f"{low}x" + (f" to {high}x" if high != low else "")
+
+    @property
+    def way(self) -> str:
+        """``ddp over default``."""
+        return f"{self.strategy} over {self.wire}"
 
 
 def predicted_verdict(forecasts: Sequence[Forecast]) -> Verdict | None:
@@ -50,7 +55,7 @@ def predicted_verdict(forecasts: Sequence[Forecast]) -> Verdict | None:
         ends = sorted((one.speedup * step.expected / step.high * slow, one.speedup * step.expected / step.low * fast))
         low, high = min(ends[0], one.speedup), max(ends[1], one.speedup)
         found.append(Speedup(num_gpus=one.num_gpus, strategy=one.strategy, wire=one.wire, low=low, expected=one.speedup, high=high))
-    return _verdict(found, "is predicted to train") if found else None
+    return _verdict(found, "are predicted to train") if found else None
 
 
 def measured_verdict(steps: Sequence[StepTiming], *, on_gpus: bool) -> Verdict | None:
@@ -78,7 +83,7 @@ def measured_verdict(steps: Sequence[StepTiming], *, on_gpus: bool) -> Verdict |
         return _verdict(found, "trained")
     best = max(found, key=lambda one: one.expected)
     reason = "CPU ranks were trained, which says nothing about GPUs"
-    sentence = f"{best.num_gpus} CPU ranks trained under {best.words} as fast as one; no GPU was trained on."
+    sentence = f"{best.num_gpus} CPU ranks trained {best.factor} as fast as one ({best.way}); no GPU was trained on."
     missing = {"num_gpus": reason, "keep_box": reason}
     return Verdict(decision="cannot_judge", num_gpus=None, keep_box=None, sentence=sentence, missing=missing)
 
@@ -100,17 +105,17 @@ def _verdict(speedups: Sequence[Speedup], does: str) -> Verdict:
     decision: Literal["use_all", "use_fewer", "use_one"]
     if chosen is None:
         decision, count = "use_one", 1
-        open_ = best.high >= WORTH_SPEEDUP
+        firmly = best.high < WORTH_SPEEDUP
         sentence = (
-            f"{'One GPU is probably the better deal' if open_ else 'Do not scale here'}: the best, {best.words} on {best.num_gpus} GPUs, "
-            f"{does} {'hardly faster' if best.expected >= 1 else 'slower'} than one GPU."
+            f"{'Do not scale here' if firmly else 'One GPU is probably the better deal'}: at best {best.num_gpus} GPUs {does} "
+            f"{best.factor} as fast as one GPU ({best.way})."
         )
     else:
         decision, count = ("use_all" if chosen.num_gpus == most else "use_fewer"), chosen.num_gpus
         tax = percent(max(1 - chosen.expected / count, 0.0))
         more = f"; {most} GPUs add less than {percent(WORTH_SPEEDUP - 1)} to that" if decision == "use_fewer" else ""
         less = ", though it may be less than what makes them worth their price" if chosen.low < WORTH_SPEEDUP else ""
-        sentence = f"Use {count} GPUs: {chosen.words} as fast as one GPU, a wire tax of {tax}{more}{less}."
+        sentence = f"{count} GPUs {does} {chosen.factor} as fast as one GPU ({chosen.way}), a wire tax of {tax}{more}{less}."
     return Verdict(
         decision=decision,
         num_gpus=count,

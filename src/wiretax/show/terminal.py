@@ -238,7 +238,7 @@ def finding_block(finding: Finding, symbols: Symbols) -> RenderableType:
 
 def decision_words(run: Run, verdict: Verdict) -> str:
     """The decision as a headline: ``USE ALL 2 GPUs``, ``USE 2 OF 4 GPUs: 0, 2``, ``FIX FIRST``, ..."""
-    count = len(run.machine.gpus) if run.machine is not None else 0
+    count = len(run.machine.gpus) if run.machine is not None and run.command != "predict" else 0
     decision = {
         "use_all": f"USE ALL {verdict.num_gpus or count} GPUs" if (verdict.num_gpus or count) > 1 else "USE THE GPU",
         "use_fewer": f"USE {verdict.num_gpus or len(verdict.gpus) or 'FEWER'}" + (f" OF {count} GPUs" if count else " GPUs"),

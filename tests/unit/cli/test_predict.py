@@ -1,6 +1,8 @@
 """`wiretax predict` as people type it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,13 @@ def test_json_is_the_document_and_out_writes_it_too(capfd, alone):
     assert [one["num_gpus"] for one in document["forecasts"]] == [1, 2, 1, 2]
     assert decode_run(out.encode(), "stdout") == decode_run((alone / "here.json").read_bytes(), "file")
     assert not (alone.parent / "home").exists()
+
+
+def test_nothing_heavy_is_needed(alone):
+    arguments = ["predict", *EXAMPLE, "--gpus", "2"]
+    code = f"import sys; from wiretax.cli.main import run; assert run({arguments}) == 0; assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_save_keeps_it_in_the_folder_of_runs(alone):

@@ -81,7 +81,7 @@ def test_nothing_is_concluded_without_a_step_on_several_gpus():
 def test_cpu_ranks_say_nothing_about_gpus():
     found = measured_verdict([step(1, 1.0), step(2, 1.6)], on_gpus=False)
     assert (found.decision, found.num_gpus) == ("cannot_judge", None)
-    assert "2 CPU ranks trained under ddp over default: 1.60x as fast as one" in found.sentence
+    assert "2 CPU ranks trained 1.60x as fast as one (ddp over default)" in found.sentence
     assert set(found.missing) == {"num_gpus", "keep_box"}
 
 
