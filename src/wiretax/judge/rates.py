@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wiretax.judge import facts, seen
+from wiretax.judge import seen
 from wiretax.model.finding import Evidence
+from wiretax.model.observation import Observation
 from wiretax.model.run import Run
 from wiretax.units import rate, size
 
@@ -49,7 +50,7 @@ def rates(run: Run) -> tuple[Rate, ...]:
 def _of_tables(run: Run) -> Iterable[Rate]:
     for observation in seen.of(run, "bench.value"):
         value = seen.number(observation, "bytes_per_second")
-        if value is None or not observation.values.get("operation"):
+        if value is None or not (observation.values.get("operation") or observation.values.get("measure")):
             continue
         row = seen.text(observation, "row")
         settings = tuple(_SETTING.findall(seen.text(observation, "setting") or row))
@@ -69,7 +70,12 @@ def _of_tables(run: Run) -> Iterable[Rate]:
 
 
 def _of_sentences(run: Run) -> Iterable[Rate]:
-    for observation in seen.of(run, "bandwidth.collective"):
+    sentences = seen.of(run, "bandwidth.collective")
+    counts: dict[tuple[str, int], set[int]] = {}
+    for observation in sentences:
+        if (count := seen.whole(observation, "num_gpus")) is not None:
+            counts.setdefault((observation.source, observation.line), set()).add(count)
+    for observation in sentences:
         value = seen.number(observation, "bandwidth_bytes_per_second")
         if value is None:
             continue
@@ -80,6 +86,9 @@ def _of_sentences(run: Run) -> Iterable[Rate]:
         if wire == "p2p_off":
             settings = (("NCCL_P2P_DISABLE", "1"),)
         num_gpus = seen.whole(observation, "num_gpus")
+        named = counts.get((observation.source, observation.line), set())
+        if num_gpus is None and len(named) == 1:
+            num_gpus = next(iter(named))  # "2.9 by default and 9.1 with X on 4x A40" is about four GPUs throughout
         yield Rate(
             operation=seen.text(observation, "operation"),
             num_gpus=num_gpus,
@@ -92,32 +101,49 @@ def _of_sentences(run: Run) -> Iterable[Rate]:
 
 
 def _of_tools(run: Run) -> Iterable[Rate]:
-    """nccl-tests: the headline figure of each sweep, with the settings that the text says were in force."""
+    """nccl-tests: the fastest size of each sweep, with the settings that its command or NCCL's own log above it names."""
     environment = run.machine.software.nccl_environment if run.machine else {}
-    settings = tuple((name, value) for name, value in environment.items() if name in _COMPARED)
-    tables = {(seen.text(o, "operation"), seen.whole(o, "world_size")): o for o in seen.of(run, "nccl_tests.table")}
-    for collective in run.measurements.collectives:
-        head = facts.headline([collective])
-        if head is None or collective.backend != "nccl" or collective.wire != "default":
+    everywhere = {name: value for name, value in environment.items() if name in COMPARED}
+    tables = seen.of(run, "nccl_tests.table")
+    set_somewhere = _set_for(run, tables)
+    for table, own in zip(tables, set_somewhere, strict=True):
+        value = seen.number(table, "peak_busbw_bytes_per_second")
+        world_size = seen.whole(table, "world_size")
+        if not value or not table.values.get("operation"):
             continue
-        table = tables.get((collective.operation, collective.world_size))
-        what = f"{collective.operation} of {size(head[1].num_bytes)} over {collective.world_size} GPUs"
+        # Where NCCL or a command states it for some sweeps, the others ran without it.
+        settings = tuple(sorted((own if any(set_somewhere) else everywhere).items()))
+        what = f"{seen.text(table, 'operation')} of {size(seen.number(table, 'peak_bytes') or 0)}"
+        what += f" over {world_size} GPUs" if world_size else ""
+        what += f" with {' '.join(f'{name}={value}' for name, value in settings)}" if settings else ""
         yield Rate(
-            operation=collective.operation,
-            num_gpus=collective.world_size,
+            operation=seen.text(table, "operation"),
+            num_gpus=world_size,
             settings=settings,
             wire="set" if settings else "default",
             group="nccl-tests",
-            bytes_per_second=head[1].busbw_bytes_per_second,
-            evidence=Evidence(
-                source=table.source if table else "measurements",
-                line=(table.line or None) if table else None,
-                text=f"{what}: {rate(head[1].busbw_bytes_per_second)} busbw",
-            ),
+            bytes_per_second=value,
+            evidence=Evidence(source=table.source, line=table.line or None, text=f"{what}: {rate(value)} busbw"),
         )
 
 
-_COMPARED = frozenset(
+def _set_for(run: Run, tables: tuple[Observation, ...]) -> list[dict[str, str]]:
+    """For each sweep: what was set between the end of the one above it in the same text and itself."""
+    said = [
+        o
+        for kind in ("environment.command", "nccl.environment")
+        for o in seen.of(run, kind)
+        if seen.text(o, "name") in COMPARED and (o.kind != "environment.command" or "perf" in seen.text(o, "program"))
+    ]
+    found = []
+    for table in tables:
+        above = max((other.line for other in tables if other.source == table.source and other.line < table.line), default=0)
+        own = [o for o in said if o.source == table.source and above < o.line < table.line]
+        found.append({seen.text(o, "name"): seen.text(o, "value") for o in own})
+    return found
+
+
+COMPARED = frozenset(
     {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_SHM_USE_CUDA_MEMCPY", "NCCL_NET", "NCCL_ALGO", "NCCL_PROTO"}
 )
 """Variables that change the way data goes; others do not make two sweeps incomparable."""

@@ -220,7 +220,7 @@ def _sockets(run: Run) -> Iterator[Finding]:
     if log is None or log.one_host is True or not sockets:
         return
     hardware = _rdma_hardware(run)
-    library = seen.warnings(run, "ib_library")
+    library = (*seen.warnings(run, "ib_library"), *seen.of(run, "nccl.no_ib_library"))
     nothing = [*seen.of(run, "nccl.no_ib_device"), *(o for o in seen.of(run, "nccl.ofi") if "No eligible" in seen.text(o, "message"))]
     disabled = facts.nccl_setting(run, "NCCL_IB_DISABLE")
     container = bool(run.machine and run.machine.surroundings.container not in (None, "none")) or bool(seen.of(run, "container.run"))
@@ -301,14 +301,16 @@ def _device_sets(run: Run) -> Iterator[Finding]:
 def _events(run: Run) -> Iterator[Finding]:
     down = [o for o in seen.of(run, "network.infiniband") if seen.text(o, "state").lower() not in ("active", "")]
     events = seen.warnings(run, "ib_event")
-    if not events and not (down and across_hosts(run)):
+    if not events and not down:
         return
     if seen.warnings(run, "ib_completion"):
         return
+    # A port without a cable is no fault by itself.
+    matters = bool(events) or across_hosts(run)
     yield Finding(
         code="check-fabric",
-        severity="warning",
-        confidence="likely",
+        severity="warning" if matters else "info",
+        confidence="likely" if matters else "possible",
         title="A port of the InfiniBand fabric went down or changed" if events else "A port of an InfiniBand card is not active",
         evidence=seen.lines((*events, *down)),
         effect="Traffic over it stops or takes another way; a job in flight may hang.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wiretax.data import nccl_policy
-from wiretax.judge import facts, seen
+from wiretax.judge import facts, rates, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Confidence, Evidence, Finding, Severity
 from wiretax.model.run import Run
@@ -62,6 +62,8 @@ def _p2p(run: Run) -> Iterator[Finding]:
     else:
         return
     if pairs and not barred:
+        return
+    if _better_with(run, name):
         return
     shown = [evidence(f"set in {source}", "machine.software")]
     if barred:
@@ -127,7 +129,7 @@ def _elsewhere(run: Run) -> Iterator[Finding]:
     ]
     by_framework = seen.of(run, "framework.p2p_switched_off")
     # A transport that is peer to peer shows that the setting was not in force.
-    if (not inside and not by_framework) or "p2p" in seen.used(run):
+    if (not inside and not by_framework) or "p2p" in seen.used(run) or (not by_framework and _tried(run)):
         return
     harmless = _why_harmless(run) or (by_framework and "Frameworks do this for cards to which the driver grants no peer access anyway.")
     yield Finding(
@@ -140,6 +142,16 @@ def _elsewhere(run: Run) -> Iterator[Finding]:
         remedy="Leave it out unless it is there against a hang, and compare: `env -u NCCL_P2P_DISABLE wiretax check`.",
         confirm="NCCL_DEBUG=INFO wiretax check --quick 2>&1 | grep NCCL_P2P",
     )
+
+
+def _tried(run: Run) -> bool:
+    """Whether the text compares runs with and without the setting: an experiment, not how the job is started."""
+    return any(gain.after.has("NCCL_P2P_DISABLE", "1") for gain in rates.gains(rates.rates(run)))
+
+
+def _better_with(run: Run, name: str) -> bool:
+    """Whether somebody's own figures show that the setting does good."""
+    return any(gain.after.has(name) and gain.factor >= 1 for gain in rates.gains(rates.rates(run)))
 
 
 def _shm(run: Run) -> Iterator[Finding]:

@@ -218,7 +218,7 @@ def _collapse(found: tuple[Rate, ...]) -> Iterator[Finding]:
             severity="warning",
             confidence="likely",
             title=f"{largest} GPUs together reach {best.bytes_per_second / bound.bytes_per_second:.0%} "
-            f"of what {bound.num_gpus} GPUs do ({operation})",
+            f"of what {bound.num_gpus} GPUs do{f' ({operation})' if operation else ''}",
             evidence=(bound.evidence, best.evidence),
             effect="Training on all GPUs may be slower than on a part of them.",
             remedy="Measure each subset and use the best: `wiretax check`; compare `NCCL_ALGO=Tree` and `NCCL_P2P_DISABLE=1`.",
@@ -246,6 +246,7 @@ def _known_slow(run: Run, found: tuple[Rate, ...]) -> Iterator[Finding]:
             confirm='python -c "import torch; print(torch.cuda.nccl.version())" && wiretax check --quick',
         )
         return
+    yield from _other_torch(run)
     version = facts.nccl_version(run)
     complaints = [*slow, *seen.of(run, "symptom", what="slow")]
     for capability in sorted(seen.capabilities(run)):
@@ -263,6 +264,29 @@ def _known_slow(run: Run, found: tuple[Rate, ...]) -> Iterator[Finding]:
                 remedy=f"Use NCCL {bug.good_version}: `pip install nvidia-nccl-cu12=={bug.good_version}` (cu13 for CUDA 13).",
                 confirm="wiretax check --quick  # with the other NCCL installed",
             )
+
+
+def _other_torch(run: Run) -> Iterator[Finding]:
+    """One torch hangs and another does not: it brings its own NCCL, which may be what differs, or its own defaults."""
+    outcomes = seen.of(run, "outcome", subject="torch")
+    bad = [o for o in outcomes if o.values.get("outcome") in ("hang", "slow", "fail")]
+    good = [o for o in outcomes if o.values.get("outcome") == "ok"]
+    if not bad or not good:
+        return
+    worse, better = seen.text(bad[0], "value"), seen.text(good[0], "value")
+    yield Finding(
+        code="nccl-version-bug",
+        severity="info",
+        confidence="possible",
+        title=f"torch {worse} {'is slow' if bad[0].values.get('outcome') == 'slow' else 'fails'} where torch {better} does not; each "
+        "brings "
+        "an NCCL of its own",
+        evidence=seen.lines((*bad, *good)),
+        effect="A fault of the NCCL in that torch would look just so; so would a changed default of torch.",
+        remedy="Find out which NCCL each has, then put the good one under the new torch: `pip install nvidia-nccl-cu12==VERSION` (cu13 for "
+        "CUDA 13).",
+        confirm='python -c "import torch; print(torch.__version__, torch.cuda.nccl.version())"',
+    )
 
 
 def _gloo(run: Run, found: tuple[Rate, ...]) -> Iterator[Finding]:

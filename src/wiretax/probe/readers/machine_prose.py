@@ -36,6 +36,11 @@ _SUBJECT = re.compile(
 _FROM_TO = re.compile(
     r"\b(driver|nccl|kernel|torch|pytorch)\b.{0,40}?\bfrom\s(\d[\w.+-]{0,15})\s(?:back\s|down\s|up\s)?to\s(\d[\w.+-]{0,15})", re.IGNORECASE
 )
+_SENTENCE = re.compile(r"\.\s(?=[A-Z])|[!?]\s|\s\|\s")
+_ANOTHER = re.compile(
+    r"\b(?:(?:up|down)grad(?:ed|ing|e)|going|went|back|switch(?:ed|ing)|updat(?:ed|ing|e)|on)\s(?:back\s)?(?:to\s)?v?(\d{1,4}(?:\.\d{1,6}){1,3})",
+    re.IGNORECASE,
+)
 _HANGS = _words("hangs?|hanging|hung|stuck|freezes?|frozen|deadlocks?")
 _FAILS = _words("fails?|failed|crash(?:es|ed)?|errors?|broken|does(?: not|n't) work|segfaults?|timeouts?|times out")
 _SLOW = _words("slow|slower|slowdown|regression")
@@ -120,21 +125,34 @@ def _piece(source: str, stream: Stream) -> Piece | None:
 def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
     """Notes what a sentence says, and yields (``driver`` or ``iommu``, value) for the machine, and (``seen``, "") for the rest."""
     text = line.text
-    change = _FROM_TO.search(text)
-    if change and _GOOD.search(text):
-        subject, before, after = change.groups()
-        notes.add(line.number, "outcome", subject=_subject(subject), value=before, outcome=_outcome_word(text) or "fail")
-        notes.add(line.number, "outcome", subject=_subject(subject), value=after, outcome="ok")
-        yield "seen", ""
+    moved_subjects: set[str] = set()
+    for sentence in _SENTENCE.split(text):
+        moved = _FROM_TO.search(sentence)
+        result = _outcome(sentence) if moved else None
+        if moved and result:
+            # "after going from A to B it works": A was bad. "since going from A to B it hangs": A was good.
+            subject, before, after = moved.groups()
+            bad = result if result not in ("ok", "no_change") else _outcome_word(text) or "fail"
+            values = {"ok": (bad, "ok"), "no_change": ("no_change", "no_change")}.get(result, ("ok", bad))
+            for version, what in zip((before, after), values, strict=True):
+                notes.add(line.number, "outcome", subject=_subject(subject), value=version.rstrip(".,"), outcome=what)
+            moved_subjects.add(_subject(subject))
+            yield "seen", ""
+    last_subject: str | None = None
     for clause in _CLAUSE.split(text):
         outcome = _outcome(clause)
+        another = _ANOTHER.search(clause) if last_subject and outcome and not _SUBJECT.search(clause) else None
+        if another and last_subject and _is_version(last_subject, another.group(1), clause[another.end() :]):
+            notes.add(line.number, "outcome", subject=last_subject, value=another.group(1), outcome=outcome)
+            yield "seen", ""
         for match in _SUBJECT.finditer(clause):
             subject, version = _subject(match.group(1)), match.group(2).rstrip(".+-")
             if not _is_version(subject, version, clause[match.end() :]):
                 continue
             notes.add(line.number, "version.mention", subject=subject, version=version)
+            last_subject = subject
             yield ("driver", version) if subject == "driver" else ("seen", "")
-            if outcome and not change:
+            if outcome and subject not in moved_subjects:
                 notes.add(line.number, "outcome", subject=subject, value=version, outcome=outcome)
         variable = INLINE.search(clause)
         unless = _UNLESS.search(clause)
@@ -152,9 +170,9 @@ def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
             yield from _boot(line, notes, clause, outcome)
         wrong = _WRONG.search(clause) is not None
         if (wrong or outcome in ("hang", "fail", "slow")) and _CONTEXT.search(clause) and not clause.lstrip().startswith("["):
-            what = "wrong_data" if wrong else "crash" if outcome == "fail" else outcome
+            symptom = "wrong_data" if wrong else "crash" if outcome == "fail" else outcome
             with_p2p = re.search(r"\b(?:simple)?p2p|peer", clause, re.IGNORECASE) is not None
-            notes.add(line.number, "symptom", what=what, with_p2p=with_p2p, clause=clause.strip(" #")[:160])
+            notes.add(line.number, "symptom", what=symptom, with_p2p=with_p2p, clause=clause.strip(" #")[:160])
             yield "seen", ""
     for count, name in _COUNTED.findall(text):
         notes.add(line.number, "gpu.mention", count=int(count), name=" ".join(name.split()))

@@ -22,6 +22,7 @@ nccl.bootstrap           interface, address
 nccl.interface           net, index, interface, address
 nccl.ib_device           index, device, port, link_layer (IB, RoCE)
 nccl.no_ib_device        NCCL looked for InfiniBand and found none (harmless on one host)
+nccl.no_ib_library       libibverbs is absent (harmless on one host)
 nccl.network             name ("Socket", "IB", "AWS Libfabric", ...)
 nccl.plugin              name, state: a network or tuner plugin
 nccl.ofi                 text: what aws-ofi-nccl says
@@ -218,6 +219,7 @@ RULES: tuple[Rule, ...] = (
     _rule("nccl.ib_device", r"NET/IB(?:ext\w{0,8})? ?: Using (?P<list>.{0,2000}:\d{1,3}/(?:IB|RoCE).{0,2000})", _ib_devices),
     _rule("nccl.no_ib_device", r"NET/IB\w{0,12} ?: No device found"),
     _rule("nccl.interface", r"NET/(?P<net>[\w ]{1,40}?) ?: Using (?P<list>\[\d{1,4}\].{0,2000})", _interfaces),
+    _rule("nccl.no_ib_library", r"Failed to open libibverbs"),
     _rule("nccl.network", r"Using network (?P<name>.{1,80}?)\s*$"),
     _rule("nccl.plugin", r"(?P<state>Failed to initialize|Initialized|Assigned) NET plugin (?P<name>[^\n]{1,60}?)(?: to comm)?\s*$"),
     _rule("nccl.plugin", (

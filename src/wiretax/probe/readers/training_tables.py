@@ -31,7 +31,8 @@ _COUNT_HEADING = re.compile(
     re.IGNORECASE,
 )
 _HEADING_HINT = re.compile(
-    r"/\s?s|per[_ ]s|[Rr]un[_ ]?time|[Tt]ime\b|s/it|FLOP|bps|bus ?bw|alg ?bw|[kKnN]=\d|\d\s?GPU|GPUs?\b|through|\(ms|\(s\)|\(min|ms\b|sec"
+    r"/\s?s|per[_ ]s|[Rr]un[_ ]?time|[Tt]ime\b|s/it|FLOP|bps|bus ?bw|[aA]lg ?[bB][wW]|"
+    r"[kKnN]=\d|\d\s?GPU|GPUs?\b|through|\(ms|\(s\)|\(min|ms\b|sec"
 )
 _MEASURE_HEADING = re.compile(r"\b(?:busbw|algbw|bandwidth|bw|speed|rate)\b", re.IGNORECASE)
 _SETTING = re.compile(r"\b[A-Z][A-Z0-9]{1,12}_[A-Z0-9_]{1,40}=\S{1,40}")
@@ -111,7 +112,7 @@ def _is_heading(cells: list[str], title: str) -> bool:
         return False
     if any((unit := unit_of(cell)) is not None and unit[0] in _MEASURES for cell in cells if len(cell) < 80):
         return True
-    if any(COLLECTIVE.search(cell) and _MEASURE_HEADING.search(cell) for cell in cells if len(cell) < 80):
+    if any(_is_rate(cell) for cell in cells if len(cell) < 80):
         return True
     if unit_of(title) is None:
         return False
@@ -182,7 +183,8 @@ def _is_about_gpus(table: _Table, columns: list[_Column]) -> bool:
 
 
 def _is_rate(heading: str) -> bool:
-    return COLLECTIVE.search(heading) is not None and _MEASURE_HEADING.search(heading) is not None
+    names_measure = _MEASURE_HEADING.search(heading)
+    return names_measure is not None and (COLLECTIVE.search(heading) is not None or names_measure.group().lower() in ("busbw", "algbw"))
 
 
 def _unit_in_cells(heading: str, cells: list[str]) -> tuple[Dimension, float, str] | None:
