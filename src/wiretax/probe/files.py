@@ -24,6 +24,11 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes | None:
         return None
 
 
+def as_text(value: str) -> str:
+    """A variable's value or a path with a mark of replacement for each byte that is no UTF-8, which Python keeps in a hidden form."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def read_word(path: Path) -> str | None:
     """The file's only line without blanks around it; None when it cannot be read or is empty."""
     text = read_text(path)

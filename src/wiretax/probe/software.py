@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wiretax.model.machine import Software
-from wiretax.probe.files import read_text, read_word
+from wiretax.probe.files import as_text, read_text, read_word
 from wiretax.probe.nccl_library import find_nccl, loaded_nccl, read_nccl_conf
 
 __all__ = ["NEEDS_RANK", "TorchVersion", "driver_flavour", "kernel_module_version", "loaded_nccl", "read_software", "torch_version"]
@@ -67,7 +67,7 @@ def read_software(
     return Software(
         python=platform.python_version(),
         nccl_found=found,
-        nccl_environment={name: environment[name] for name in sorted(environment) if name.startswith(SETTINGS)},
+        nccl_environment={as_text(name): as_text(environment[name]) for name in sorted(environment) if name.startswith(SETTINGS)},
         nccl_conf=read_nccl_conf(root, environment),
         driver_flavour=driver_flavour(root),
         missing=missing,

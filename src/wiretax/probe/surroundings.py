@@ -10,7 +10,7 @@ from typing import Any
 
 from wiretax.model.machine import Surroundings
 from wiretax.probe.cgroup import cgroup_limits
-from wiretax.probe.files import count_list, read_bytes, read_text, read_word
+from wiretax.probe.files import as_text, count_list, read_bytes, read_text, read_word
 from wiretax.probe.interfaces import network_interfaces
 from wiretax.probe.sysfs import numa_nodes
 
@@ -106,7 +106,7 @@ def read_surroundings(*, root: Path = Path("/"), environment: Mapping[str, str] 
         else:
             values[name] = value
 
-    note("container", container(root, environment), "")
+    note("container", as_text(container(root, environment)), "")
     machine, reason = virtual_machine(root)
     note("virtual_machine", machine, reason)
     size, free = _dev_shm(root)
@@ -126,7 +126,8 @@ def read_surroundings(*, root: Path = Path("/"), environment: Mapping[str, str] 
     note("numa_nodes", numa_nodes(root), "no /sys/devices/system/node/online")
     note("memory_bytes", memory_bytes(read_text(root / "proc/meminfo")), "not in /proc/meminfo")
     note("memory_limit_bytes", limits.memory_bytes, limits.memory_reason)
-    note("cuda_visible_devices", environment.get("CUDA_VISIBLE_DEVICES"), "not set: all GPUs are visible")
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    note("cuda_visible_devices", None if visible is None else as_text(visible), "not set: all GPUs are visible")
     note("user_is_root", os.geteuid() == 0, "")
     return Surroundings(network_interfaces=network_interfaces(root), missing=missing, **values)
 

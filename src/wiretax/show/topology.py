@@ -114,7 +114,7 @@ def _matrix(run: Run, machine: Machine, width: int, symbols: Symbols) -> Rendera
     rows = ["path", *(["p2p"] if p2p_known else []), *(["direct"] if direct else []), *(["staged"] if staged else [])]
     labels = {"p2p": "P2P", "direct": "direct GB/s", "staged": "staged GB/s"}
     label_width = max(len(labels.get(row, "GPU00")) for row in rows) + 2
-    cell_width = max(5, *(getattr(cell, row).cell_len for cell in cells.values() for row in rows))
+    cell_width = max([5, *(getattr(cell, row).cell_len for cell in cells.values() for row in rows)])
     at_once = max(1, (width - label_width) // (cell_width + 2))
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 0, 0, 2))
     table.add_column(no_wrap=True)

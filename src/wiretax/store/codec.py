@@ -13,6 +13,7 @@ from wiretax.model.machine import Machine
 from wiretax.model.profile import Profile
 from wiretax.model.reading import explain, not_finite
 from wiretax.model.run import SCHEMA_VERSION, Run
+from wiretax.store.sense import HALF_PAIR, as_text, refuse_nonsense
 
 MAX_DOCUMENT_BYTES = 512 * 1024 * 1024
 """Above this a file is surely not a run (an 8-GPU run with all samples is under 20 MB)."""
@@ -33,7 +34,11 @@ def encode(document: Run | Machine | Profile, *, indent: bool = True) -> bytes:
     bad = next(not_finite(document), None)
     if bad is not None:
         raise BadDocument(f"{bad} is not a finite number.", do="Report this as a bug of wiretax: such a value must be null with a reason.")
-    data = msgspec.json.encode(explain(document))
+    whole = explain(document)
+    try:
+        data = msgspec.json.encode(whole)
+    except UnicodeEncodeError:  # a variable or a path of the system is no text
+        data = msgspec.json.encode(as_text(msgspec.to_builtins(whole)))
     return msgspec.json.format(data, indent=1) + b"\n" if indent else data
 
 
@@ -79,7 +84,9 @@ def decode_machine(data: bytes, source: str) -> Machine:
         return machine
     if not {"gpus", "software", "surroundings"} & raw.keys():
         raise BadDocument(f"{source}: not a recorded machine: none of $.gpus, $.software, $.surroundings is there.")
-    return _convert(raw, Machine, source)
+    machine = _convert(raw, Machine, source)
+    refuse_nonsense(machine, source)
+    return machine
 
 
 def decode_profiles(data: bytes, source: str) -> tuple[Profile, ...]:
@@ -112,7 +119,8 @@ def _parse(data: bytes, source: str) -> dict[str, Any]:
             do="The file is damaged or cut off; use another copy.",
         ) from None
     except ValueError as error:
-        raise BadDocument(f"{source}: {error}") from None
+        digits = "integer string conversion" in str(error)
+        raise BadDocument(f"{source}: {'a number in it has thousands of digits.' if digits else error}") from None
     except RecursionError:
         raise BadDocument(f"{source}: nested too deeply to be a document of wiretax.") from None
     except MemoryError:
@@ -122,6 +130,8 @@ def _parse(data: bytes, source: str) -> dict[str, Any]:
     bad = next(not_finite(raw), None)
     if bad is not None:
         raise BadDocument(f"{source}: {bad} is too large for a number.")
+    if HALF_PAIR.search(data) and as_text(raw) != raw:
+        raise BadDocument(f"{source}: a text in it holds half of a surrogate pair, which is no character.")
     return raw
 
 
