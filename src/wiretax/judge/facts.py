@@ -250,6 +250,12 @@ def gpus_list(indices: Iterable[int]) -> str:
     return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}" if listed else ""
 
 
+def gpus_are(indices: Iterable[int], one: str, several: str) -> str:
+    """The subject of a sentence with its verb: ``GPU 2 has``, ``GPUs 0 and 1 have``."""
+    listed = list(indices)
+    return f"GPU {gpus_list(listed)} {one}" if len(listed) == 1 else f"GPUs {gpus_list(listed)} {several}"
+
+
 def visible_devices(machine: Machine | None, indices: Sequence[int]) -> str:
     """The exact text that makes a program use these GPUs, as ``CUDA_VISIBLE_DEVICES=0,2``.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from wiretax.judge import seen
-from wiretax.judge.facts import evidence, gpus_list
+from wiretax.judge.facts import evidence, gpus_are
 from wiretax.model.finding import Finding
 from wiretax.model.run import Run
 
@@ -43,7 +43,7 @@ def _fabric(run: Run) -> Iterator[Finding]:
         code="fabric-not-ready",
         severity="critical" if waiting else "problem",
         confidence="certain" if waiting else "likely",
-        title=f"GPU {gpus_list(gpu.index for gpu in both)} is not registered with the NVSwitch fabric",
+        title=f"{gpus_are((gpu.index for gpu in both), 'is', 'are')} not registered with the NVSwitch fabric",
         evidence=tuple(
             evidence(f"GPU {gpu.index}: fabric {gpu.fabric_state}, {gpu.fabric_status or 'no status'}", "machine.gpus") for gpu in both[:8]
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from wiretax.judge.facts import evidence, gpus_list
+from wiretax.judge.facts import evidence, gpus_are, gpus_list
 from wiretax.model.finding import Finding
 from wiretax.model.machine import Gpu
 from wiretax.model.run import Run
@@ -85,7 +85,7 @@ def _ecc(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
         code="ecc-uncorrectable",
         severity="problem",
         confidence="certain",
-        title=f"GPU {gpus_list(gpu.index for gpu in bad)} has uncorrectable memory errors",
+        title=f"{gpus_are((gpu.index for gpu in bad), 'has', 'have')} uncorrectable memory errors",
         evidence=tuple(evidence(f"GPU {gpu.index}: {gpu.ecc_uncorrected_errors} uncorrected errors", "machine.gpus") for gpu in bad),
         effect="A job that touches the bad rows is killed (Xid 94 or 95) or computes wrong numbers.",
         remedy="Drain the GPU and reset it: `sudo nvidia-smi --gpu-reset -i INDEX`; replace it when the count grows again.",

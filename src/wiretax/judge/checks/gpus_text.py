@@ -66,7 +66,7 @@ def _own_memory(run: Run) -> Iterator[Finding]:
         code="gpus-differ",
         severity="warning",
         confidence="likely",
-        title=f"GPU {facts.gpus_list(odd)} copies in its own memory far slower than the others: another model, or held back",
+        title=f"{facts.gpus_are(odd, 'copies in its', 'copy in their')} own memory far slower than the others: another model, or held back",
         evidence=(
             evidence(f"GPU {facts.gpus_list(odd)}: {rate(min(speeds[gpu] for gpu in odd))} in its own memory; the others {rate(usual)}"),
             *seen.lines(lines, 2),

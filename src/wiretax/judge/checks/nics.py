@@ -36,7 +36,8 @@ def _far(run: Run) -> Iterator[Finding]:
         code="nic-far-from-gpu",
         severity="warning" if several else "info",
         confidence="certain",
-        title=f"GPU {gpus_list(far)}: every network card ({', '.join(cards[:6])}) is behind another CPU socket",
+        title=f"{'GPU' if len(far) == 1 else 'GPUs'} {gpus_list(far)}: every network card ({', '.join(cards[:6])}) is behind another "
+        "CPU socket",
         evidence=seen.lines(_rows(paths, far)),
         effect="Traffic to other hosts crosses the link between sockets, or is forwarded by a nearer GPU over NVLink (PXN); jobs "
         "inside this "

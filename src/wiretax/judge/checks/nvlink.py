@@ -51,7 +51,7 @@ def _partial(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
         code="nvlink-partial",
         severity="problem",
         confidence="certain",
-        title=f"GPU {facts.gpus_list(gpu.index for gpu in broken)} has fewer NVLinks up than its peers",
+        title=f"{facts.gpus_are((gpu.index for gpu in broken), 'has', 'have')} fewer NVLinks up than the others",
         evidence=tuple(seen[:8]),
         effect="Every ring over that GPU runs at its remaining links' rate, and all others wait.",
         remedy="Reset the GPUs (`sudo nvidia-smi --gpu-reset`) or reboot; if the links stay down, reseat the bridge or return the machine.",

@@ -65,7 +65,7 @@ def check(run: Run) -> Iterator[Finding]:
             code="mig-no-p2p",
             severity="warning",
             confidence="certain",
-            title=f"GPU {facts.gpus_list(mig)} is cut into MIG slices, which have no peer access to each other",
+            title=f"{facts.gpus_are(mig, 'is', 'are')} cut into MIG slices, which have no peer access to each other",
             evidence=(evidence(f"MIG is enabled on GPU {facts.gpus_list(mig)}", "machine.gpus"),),
             effect="NCCL joins no two slices of one GPU, and slices of different GPUs only through host memory.",
             remedy="Use whole GPUs for a multi-GPU job: `sudo nvidia-smi -i INDEX -mig 0`.",

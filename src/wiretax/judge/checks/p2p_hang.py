@@ -45,6 +45,7 @@ def check(run: Run) -> Iterator[Finding]:
     if versions or promised or not hangs:
         if not hangs:
             yield from _in_first_call(run)
+            yield from _untested(run)
         return
     if by_p2p and not seen.nvlink_joins_all(run):
         yield _with_cause(run, hangs, cured)
@@ -225,6 +226,28 @@ def _suspects(run: Run, over_pcie: tuple[Observation, ...]) -> Iterator[Finding]
                 remedy=f"Try `NCCL_P2P_DISABLE=1 wiretax check --quick` first. If that runs: {remedy}",
                 confirm="NCCL_P2P_DISABLE=1 wiretax check --quick && wiretax check --quick",
             )
+
+
+def _untested(run: Run) -> Iterator[Finding]:
+    """Nobody speaks of a hang, but the surroundings are those in which peer to peer over PCIe is known to break."""
+    if not seen.is_pasted(run) or seen.nvlink_joins_all(run) or seen.of(run, "iommu.fault") or seen.of(run, "nccl.p2p_disabled"):
+        return
+    shown = (*_iommu_at_work(run), *_acs_at_work(run))
+    pairs = facts.unordered_pairs(run.machine)
+    answers = [facts.p2p_allowed(run.machine, both[0].source_gpu, both[0].target_gpu) for both in pairs]
+    # Granted pairs are told of elsewhere; refused ones cannot break.
+    if not shown or any(answer is not None for answer in answers):
+        return
+    yield Finding(
+        code="iommu-check",
+        severity="info",
+        confidence="possible",
+        title="Peer access over PCIe, if the GPUs have it, goes through an IOMMU or ACS that may break it; nobody has tested it here",
+        evidence=shown,
+        effect="If it is broken, NCCL hangs or gradients are corrupted; without peer access it does not matter.",
+        remedy="Let it be tested with real data: `wiretax check`.",
+        confirm="wiretax check --quick",
+    )
 
 
 def _iommu_at_work(run: Run) -> tuple[Evidence, ...]:

@@ -166,7 +166,7 @@ def _host_paths(run: Run) -> Iterator[Finding]:
         code="host-path-slow",
         severity="warning",
         confidence="certain",
-        title=f"GPU {facts.gpus_list(gpu for gpu, _, _ in odd)} reaches host memory slower than GPUs with the same PCIe link",
+        title=f"{facts.gpus_are((gpu for gpu, _, _ in odd), 'reaches', 'reach')} host memory slower than GPUs with the same PCIe link",
         evidence=tuple(
             evidence(f"GPU {gpu}: {rate(mine)} host copies; others with this link {rate(theirs)}", "measurements.copies")
             for gpu, mine, theirs in odd

@@ -46,7 +46,7 @@ def check(run: Run) -> Iterator[Finding]:
         yield _finding(
             "pcie-width-low",
             narrow,
-            f"GPU {facts.gpus_list(s.gpu for s in narrow)} has fewer PCIe lanes than it can use",
+            f"{facts.gpus_are((s.gpu for s in narrow), 'has fewer PCIe lanes than it', 'have fewer PCIe lanes than they')} can use",
             "Move the card to a full-width slot, or reseat card and riser; boards with two cards often split x16 into x8 and x8, "
             "which no setting changes.",
             "nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",
@@ -55,7 +55,7 @@ def check(run: Run) -> Iterator[Finding]:
         yield _finding(
             "pcie-generation-low",
             slow,
-            f"GPU {facts.gpus_list(s.gpu for s in slow)} stays at a low PCIe generation under load",
+            f"{facts.gpus_are((s.gpu for s in slow), 'stays', 'stay')} at a low PCIe generation under load",
             "Reboot to retrain the link; reseat card and riser; set the slot's generation in the BIOS instead of Auto.",
             "wiretax check --quick",
         )

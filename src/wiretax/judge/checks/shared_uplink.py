@@ -29,7 +29,7 @@ def check(run: Run) -> Iterator[Finding]:
         title = (
             "All copies slow down when all GPUs copy at once: a shared uplink or the host's memory is the limit"
             if everybody
-            else f"GPU {facts.gpus_list(sorted(together))} slow down when all GPUs copy at once: they share a PCIe uplink"
+            else f"GPUs {facts.gpus_list(sorted(together))} slow down when all GPUs copy at once: they share a PCIe uplink"
         )
         yield _finding(run, "certain", title, list(dict.fromkeys(line for lines in together.values() for line in lines)))
         return

@@ -115,7 +115,7 @@ def _throttled(run: Run, known: set[int]) -> Iterator[Finding]:
         code="gpus-throttled",
         severity="warning",
         confidence="certain",
-        title=f"GPU {facts.gpus_list(sorted(held))} is held back by its hardware under load",
+        title=f"{facts.gpus_are(sorted(held), 'is held back by its', 'are held back by their')} hardware under load",
         evidence=tuple(
             evidence(f"GPU {gpu}: {', '.join(sorted(reasons))}", "measurements.compute") for gpu, reasons in sorted(held.items())
         ),

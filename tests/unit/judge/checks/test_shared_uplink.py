@@ -12,7 +12,7 @@ def test_gpus_that_halve_each_other_share_an_uplink_and_are_named():
     together = host_copies(12.0, 12.5, 24.5, 24.8, concurrency="all_pairs")
     finding = found(check, run(box(4, SWITCHES, "GNS"), *host_copies(25, 25, 25, 25), *together))["shared-uplink"]
     assert (finding.severity, finding.confidence) == ("warning", "certain")
-    assert "GPU 0 and 1" in finding.title
+    assert "GPUs 0 and 1" in finding.title
 
 
 def test_when_all_slow_down_host_memory_may_be_the_limit_and_both_are_said():
