@@ -198,12 +198,12 @@ torchrun --nproc_per_node=2 train.py
         "kubectl prefix",
         {
             "l": "".join(
-                "[pod/train-worker-0/pytorch] " + l + "\n"
-                for l in (head("2.21.5", "train-worker-0") + ring(2, "SHM/direct/direct", "train-worker-0")).splitlines()
+                "[pod/train-worker-0/pytorch] " + line + "\n"
+                for line in (head("2.21.5", "train-worker-0") + ring(2, "SHM/direct/direct", "train-worker-0")).splitlines()
             )
             + "".join(
                 "[pod/train-worker-0/pytorch] "
-                 f"{nccl('train-worker-0', dev=a)}P2P is disabled between connected GPUs {a} and {1 - a}. You can repress this message with NCCL_IGNORE_DISABLED_P2P=1.\n"
+                f"{nccl('train-worker-0', dev=a)}P2P is disabled between connected GPUs {a} and {1 - a}. You can repress this message with NCCL_IGNORE_DISABLED_P2P=1.\n"
                 for a in range(2)
             )
         },
@@ -214,8 +214,8 @@ torchrun --nproc_per_node=2 train.py
         "timestamps prefix",
         {
             "l": "".join(
-                "2026-05-05T10:00:00.123456Z " + l + "\n"
-                for l in (
+                "2026-05-05T10:00:00.123456Z " + line + "\n"
+                for line in (
                     head("2.21.5")
                     + ring(2, "SHM/direct/direct")
                     + f"{nccl()}P2P is disabled between connected GPUs 1 and 0. You can repress this message with NCCL_IGNORE_DISABLED_P2P=1."
@@ -228,7 +228,7 @@ torchrun --nproc_per_node=2 train.py
     Variant(
         "slurm prefix",
         {
-            "l": "".join(f"{k % 4}: " + l + "\n" for k, l in enumerate((head("2.21.5") + ring(4, "P2P/CUMEM")).splitlines())),
+            "l": "".join(f"{k % 4}: " + line + "\n" for k, line in enumerate((head("2.21.5") + ring(4, "P2P/CUMEM")).splitlines())),
             "t": topo(pairs(4, "NV4")),
         },
         [["healthy"]],
