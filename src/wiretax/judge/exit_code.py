@@ -71,6 +71,8 @@ def _gpus_unusable(run: Run) -> bool:
     if run.training.profiles or run.training.steps:  # something was trained where it was asked for, GPU or CPU
         return False
     measured = run.measurements
+    if any(series.points and not series.gpus for series in measured.collectives):
+        return False  # CPU ranks were asked for, or all GPUs are hidden from CUDA
     on_gpu = any(c.gpu is not None for c in measured.compute) or any(c.gpus for c in measured.collectives)
     return not on_gpu and not any(c.source_gpu is not None or c.target_gpu is not None for c in measured.copies)
 

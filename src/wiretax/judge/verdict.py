@@ -128,6 +128,9 @@ def verdict_of(run: Run, findings: Sequence[Finding]) -> Verdict:
     if wire is None:
         reason = "the wire between the GPUs was not measured"
         keep = False if broken else None
+        unusable = next((f for f in grave if f.code == "torch-without-cuda"), None)
+        if unusable is not None:
+            return _verdict("fix_first", None, keep, f"Fix this first: {_lower(unusable.title)}.", "known after the repair")
         sentence = f"{len(gpus)} GPUs, but {reason}" + (f"; {_lower(broken[0].title)}" if broken else "") + "."
         return _verdict("cannot_judge", None, keep, sentence, reason)
     fixable = [f for f in grave if f.code in FIXABLE]
