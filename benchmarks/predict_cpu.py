@@ -80,14 +80,16 @@ def main() -> int:
         print("nothing was trained on two ranks", file=sys.stderr)
         return 1
     name = next((one.device_name for run in runs for one in run.training.profiles), "unknown CPU")
-    common = {"device": "cpu", "machine": f"2 gloo ranks of 1 thread, {os.cpu_count()} CPUs, {name}", "date": runs[0].created_at[:10]}
+    worst = max((max(load) for load in loads.values() if load), default=0.0)
+    machine = f"2 gloo ranks of 1 thread, {os.cpu_count()} CPUs, {name}, at most {worst:.0%} of them taken by others"
+    common = {"device": "cpu", "machine": machine, "date": runs[0].created_at[:10]}
     found = []
     for one in cases(launches, **common):
         load = loads.get(one["workload"])
         found.append({**one, "held_out": one["workload"] not in SEEN, "host_busy_fraction": round(median(load), 3) if load else None})
     print(table(launches) + "\n\n" + table(found) + "\n")
     print(summary_line("DDP over gloo, CPU", found))
-    print(f"others took {max((max(load) for load in loads.values() if load), default=0.0):.0%} of the processors at worst")
+    print(f"others took {worst:.0%} of the processors at worst")
     if write is not None:
         write.write_text(json.dumps({"cases": found}, indent=1) + "\n", encoding="utf-8")
     reached = mean(abs(error(one)) for one in found) <= MEAN

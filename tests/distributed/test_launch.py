@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,12 @@ def test_slow_loading_is_no_hang():
     outcome, _ = run([stage("bad", "go_wrong", who=0, how="slow"), stage("after")])
     assert [incident.kind for incident in outcome.incidents] == ["out_of_time"]
     assert outcome.completed == ["after"]
+
+
+def test_a_step_that_may_take_long_is_no_hang_while_its_patience_lasts():
+    silent = Stage(name="step", title="step", function="toy_stages:go_wrong", arguments={"who": 0, "how": "hang"}, max_seconds=4.5)
+    outcome, _ = run([silent, replace(silent, name="slow step", patience_seconds=30.0)])
+    assert [incident.kind for incident in outcome.incidents] == ["hang", "out_of_time"]
 
 
 @pytest.mark.parametrize(("how", "kind"), [("kill_parent", "rank_died"), ("stop_parent", "hang")])

@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 """A large model is built, and a slow CPU makes a step, in less; then it hangs."""
 COMPILING_SECONDS = 300.0
 """The same where torch.compile works in the first steps."""
-SAMPLE_SECONDS = 2.5
+SAMPLE_SECONDS = 2.0
 """Of timed steps, for each part of a profile: with start-up and memory trials four parts of the 1.7 B preset take 25 s on an H200."""
 OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
     "ddp": ("all_reduce",),
