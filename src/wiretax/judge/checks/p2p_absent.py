@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from wiretax.data.gpu_families import never_has_p2p_over_pcie
 from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
-from wiretax.model.finding import Confidence, Finding, Severity
+from wiretax.model.finding import Confidence, Evidence, Finding, Severity
 from wiretax.model.machine import Machine, P2pCode
 from wiretax.model.observation import Observation
 from wiretax.model.run import Run
@@ -192,7 +192,7 @@ def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Findin
         severity="warning",
         confidence=confidence,
         title=_whom(machine, refused, seen.of(run, "nccl.p2p_disabled"), bool(seen.of(run, "peer.access", all_pairs=True, access=False))),
-        evidence=(*shown, *seen.lines(said, 4)),
+        evidence=(*shown, *seen.lines(said, 2), *_rest(said)),
         effect=staged_effect(run),
         remedy=remedy,
         confirm="nvidia-smi topo -p2p r",
@@ -211,6 +211,17 @@ def _said_so(run: Run) -> tuple[Observation, ...]:
     )
 
 
+def _rest(said: tuple[Observation, ...]) -> tuple[Evidence, ...]:
+    """That there are more lines of the kind, and of how many pairs: each rank prints both directions."""
+    if len(said) <= 2:
+        return ()
+    count = sum(seen.whole(o, "count") or 1 for o in said)
+    named = {
+        frozenset((a, b)) for o in said if (a := seen.whole(o, "source_gpu")) is not None and (b := seen.whole(o, "target_gpu")) is not None
+    }
+    return (evidence(f"{count} such lines" + (f", of {len(named)} pairs" if named else ""), said[0].source),)
+
+
 def _whom(machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observation, ...], all_stated: bool) -> str:
     """Which pairs: a log has one line for each direction of a pair, and each rank may print it."""
     total = len(facts.unordered_pairs(machine)) or len(machine.gpus) * (len(machine.gpus) - 1) // 2
@@ -220,7 +231,7 @@ def _whom(machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observa
     if refused:
         return f"CUDA refuses peer access for {len(refused)} of {max(total, len(refused))} pairs"
     if named and total:
-        return f"The driver refuses peer access, NCCL's log says: for {len(named)} of {max(total, len(named))} pairs by name"
+        return f"The driver refuses peer access for {len(named)} of {max(total, len(named))} pairs (NCCL's log)"
     if total and count >= 2 * total:
         return f"The driver refuses peer access for all {total} pairs ({count} lines are both directions of each)"
     if all_stated:
