@@ -9,7 +9,6 @@ from wiretax.judge.verdict import findings_of, judge
 from wiretax.model.finding import SEVERITIES
 from wiretax.model.machine import Machine
 from wiretax.model.reading import unexplained
-from wiretax.model.run import Outcome
 from wiretax.predict.bounds import bounds
 
 MESHED = box(2, "NV12", gpus=[gpu(k, nvlinks_active=12, compute_capability="8.0") for k in range(2)])
@@ -164,31 +163,11 @@ def test_findings_come_most_severe_first_and_none_twice():
     assert len({(f.code, f.title) for f in findings}) == len(findings)
 
 
-@pytest.mark.parametrize(
-    ("kind", "stage", "code"),
-    [
-        ("hang", "wire:default", 3),
-        ("rank_died", "wire:socket", 3),
-        ("survived_kill", "wire:gloo", 3),
-        ("start_failed", "compute", 3),
-        ("out_of_time", "wire:socket", 0),
-        ("skipped", "wire:socket", 0),
-        ("hang", "peer_truth", 0),
-    ],
-)
-def test_the_exit_code_follows_what_went_wrong(kind, stage, code):
-    assert exit_code(judge(run(MESHED, wire(gigabytes=220), incident(kind, stage)))) == code
-
-
-def test_the_exit_code_of_stopped_failed_and_gated_runs():
-    healthy = judge(run(MESHED, wire(gigabytes=220)))
-    assert exit_code(healthy) == 0
-    assert exit_code(healthy, fail_if_true=True) == 1
-    assert exit_code(replace(healthy, outcome=Outcome(status="interrupted"))) == 130
-    assert exit_code(replace(healthy, outcome=Outcome(status="failed"))) == 3
-    assert exit_code(replace(healthy, outcome=Outcome(status="out_of_budget"))) == 0
-    assert exit_code(judge(run(Machine(driver_state="absent"), outcome=Outcome(status="out_of_budget")))) == 3
-    assert exit_code(judge(run(MESHED))) == 3
+def test_a_torch_without_cuda_is_what_to_fix_first():
+    machine = replace(MESHED, software=replace(MESHED.software, torch="2.13.0+cpu", torch_cuda=None))
+    judged = verdict(run(machine, incident("start_failed", "start")))
+    assert (judged.decision, judged.keep_box) == ("fix_first", None)
+    assert judged.sentence == "Fix this first: torch is a build without CUDA on a machine with GPUs."
 
 
 def test_wrong_data_between_peers_stops_everything():
