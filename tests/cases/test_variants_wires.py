@@ -242,6 +242,35 @@ VARIANTS = [
         [],
         ["amd-iommu-pt"],
     ),
+    Variant(
+        "2.29.2 hang",
+        {"l": head("2.29.2") + ring(2, "P2P/CUMEM"), "n": "training hangs after 200 steps on 2 gpus\n"},
+        [["nccl-version-bug"]],
+        ["nccl-version-bug", "p2p-hang-iommu"],
+    ),
+    Variant(
+        "2.29.3 hang",
+        {"l": head("2.29.3") + ring(2, "P2P/CUMEM"), "n": "training hangs after 200 steps on 2 gpus\n"},
+        [["collective-hang"]],
+        ["nccl-version-bug", "p2p-hang-iommu"],
+    ),
+    Variant(
+        "2.19.3 two hosts slow",
+        {
+            "l": devices(8, "NVIDIA H100 80GB HBM3")
+            + head("2.19.3")
+            + "gpu-box:1:2 [0] NCCL INFO comm 0x1 rank 0 nRanks 64 nNodes 8 localRanks 8 localRank 0 MNNVL 0\ngpu-box:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/AWS Libfabric/0/GDRDMA\n",
+            "n": "all_reduce is slow on 8 nodes since the upgrade\n",
+        },
+        [["nccl-version-bug"]],
+        [],
+    ),
+    Variant(
+        "gb200 hang",
+        {"L": listing(*["NVIDIA GB200"] * 4), "l": head("2.28.9"), "n": "all ranks hang at 100% util, no error\n"},
+        [["nccl-version-bug"]],
+        ["nccl-version-bug"],
+    ),
 ]
 
 

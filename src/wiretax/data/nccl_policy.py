@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -123,17 +124,36 @@ def oldest_for(compute_capability: str | None) -> tuple[str, str] | None:
     return None
 
 
-def bugs(version: str | None, compute_capability: str | None, symptom: str) -> tuple[KnownBug, ...]:
-    """Known faults of this version on this GPU whose symptom is ``crash`` or ``slow``."""
+def bugs(
+    version: str | None,
+    compute_capability: str | None,
+    symptom: str,
+    *,
+    gpu_names: Collection[str] = (),
+    several_hosts: bool = False,
+) -> tuple[KnownBug, ...]:
+    """Known faults of this version of NCCL.
+
+    Args:
+        version: ``2.27.5``.
+        compute_capability: of the GPUs; None leaves out the faults of certain GPUs.
+        symptom: ``crash``, ``hang`` or ``slow``.
+        gpu_names: for faults of certain machines.
+        several_hosts: for faults of jobs over more than one host.
+    """
     parsed = parse_version(version)
-    if parsed is None or compute_capability is None:
+    if parsed is None:
         return ()
     found = []
     for entry in _facts()["bug"]:
         first, last = parse_version(entry["first_version"]), parse_version(entry["last_version"])
         if first is None or last is None or not first <= parsed <= last:
             continue
-        if entry["symptom"] == symptom and compute_capability in entry["compute_capability"]:
+        if "compute_capability" in entry and compute_capability not in entry["compute_capability"]:
+            continue
+        if "gpu_name" in entry and not any(re.search(entry["gpu_name"], name) for name in gpu_names):
+            continue
+        if entry["symptom"] == symptom and (several_hosts or not entry.get("several_hosts", False)):
             found.append(
                 KnownBug(entry["title"], symptom, entry.get("num_bytes_at_least", 0), entry["good_version"], entry["date"], entry["source"])
             )

@@ -77,3 +77,18 @@ def test_a_known_fault_needs_version_gpu_and_symptom():
     assert nccl_policy.bugs("2.31.2", "12.0", "crash") == ()
     assert nccl_policy.bugs("2.26.2", "12.0", "slow") == ()
     assert nccl_policy.bugs(None, "12.0", "crash") == ()
+
+
+def test_a_fault_of_every_gpu_needs_the_version_alone():
+    assert [bug.good_version for bug in nccl_policy.bugs("2.29.2", None, "hang")] == ["2.29.3"]
+    assert nccl_policy.bugs("2.29.3", None, "hang") == ()
+
+
+def test_a_fault_of_certain_machines_needs_their_name():
+    assert nccl_policy.bugs("2.28.9", "10.0", "hang", gpu_names=["NVIDIA GB200"])
+    assert nccl_policy.bugs("2.28.9", "10.0", "hang", gpu_names=["NVIDIA B200"]) == ()
+
+
+def test_a_fault_between_hosts_is_not_told_of_one_host():
+    assert nccl_policy.bugs("2.19.3", "9.0", "slow", several_hosts=True)
+    assert nccl_policy.bugs("2.19.3", "9.0", "slow") == ()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from wiretax.data import nccl_policy
 from wiretax.judge import facts, rates, seen
+from wiretax.judge.checks.network import across_hosts
 from wiretax.judge.facts import evidence
 from wiretax.judge.rates import Gain, Rate
 from wiretax.model.finding import Evidence, Finding
@@ -250,7 +251,8 @@ def _known_slow(run: Run, found: tuple[Rate, ...]) -> Iterator[Finding]:
     version = facts.nccl_version(run)
     complaints = [*slow, *seen.of(run, "symptom", what="slow")]
     for capability in sorted(seen.capabilities(run)):
-        for bug in nccl_policy.bugs(version, capability, "slow") if complaints or found else ():
+        known = nccl_policy.bugs(version, capability, "slow", gpu_names=seen.gpu_names(run), several_hosts=across_hosts(run))
+        for bug in known if complaints or found else ():
             yield Finding(
                 code="nccl-version-bug",
                 severity="warning" if complaints else "info",

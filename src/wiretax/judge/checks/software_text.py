@@ -20,6 +20,7 @@ def check(run: Run) -> Iterator[Finding]:
     """Names a version as the cause only where its own symptom was printed."""
     yield from _too_old(run)
     yield from _crash(run)
+    yield from _hang(run)
     yield from _mixed(run)
     yield from _torch(run)
     yield from _gloo(run)
@@ -104,6 +105,31 @@ def _crash(run: Run) -> Iterator[Finding]:
         "threshold.",
         remedy=remedy,
         confirm="all_reduce_perf -b 128K -e 4M -f 2 -g 2  # with the other NCCL installed",
+    )
+
+
+def _hang(run: Run) -> Iterator[Finding]:
+    """A hang, and a version of which a hang is known: worth an upgrade, and no proof."""
+    told = [*seen.of(run, "symptom", what="hang"), *seen.of(run, "torch.watchdog_timeout"), *seen.of(run, "torch.watchdog_stuck")]
+    version = facts.nccl_version(run)
+    capabilities: list[str | None] = [*sorted(seen.capabilities(run))]
+    known = [bug for each in capabilities or [None] for bug in nccl_policy.bugs(version, each, "hang", gpu_names=seen.gpu_names(run))]
+    if not told or not known:
+        return
+    bug = known[0]
+    yield Finding(
+        code="nccl-version-bug",
+        severity="info",
+        confidence="possible",
+        title=f"NCCL {version} is known to hang: {bug.title}",
+        evidence=(
+            *seen.lines(told, 2),
+            *seen.lines(seen.of(run, "nccl.version")[:1]),
+            evidence(f"{bug.source} ({bug.date})", "nccl policy data"),
+        ),
+        effect="Other causes of a hang look the same; this one goes away with the version.",
+        remedy=f"Use NCCL {bug.good_version} or newer: `pip install 'nvidia-nccl-cu12>={bug.good_version}'` (cu13 for CUDA 13).",
+        confirm="wiretax check --quick  # with the other NCCL installed",
     )
 
 

@@ -54,7 +54,7 @@ _NO_CHANGE = _words("makes? no difference|no effect|no change|(?:does not|doesn'
 _NOT_BAD = _words("(?:no|not|doesn't|does not|without) (?:hangs?|problems?|issues?|errors?)")
 _WRONG = _words("wrong data|wrong results?|corrupt(?:ed|ion|s)?|mismatch(?:es|ed|ing)? (?:data|elements|values)|NaN loss|data mismatch")
 _CONTEXT = _words(
-    r"nccl\w*|(?:simple)?p2p\w*|peer|all_?reduce\w*|collectives?|ddp|fsdp|init_process_group|multi-?gpu|gpus|barrier|dist\w*|training|"
+    r"nccl\w*|(?:simple)?p2p\w*|peer|all_?reduce\w*|collectives?|ddp|fsdp|init_process_group|multi-?gpu|gpus|ranks?|workers?|barrier|dist\w*|training|"
     "torchrun|deepspeed|accelerate"
 )
 _UNLESS = re.compile(r"\b(?:unless|except (?:with|when|if)|until)\b", re.IGNORECASE)
@@ -76,7 +76,7 @@ _CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock
 _IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
 _HINTS = (
     "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "acs", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
-    "mismatch", "backend", "vast", "runpod", "aws", "gcp", "azure", "lambda",
+    "mismatch", "backend", "slow", "regress", "vast", "runpod", "aws", "gcp", "azure", "lambda",
 )  # fmt: skip
 _COUNT_HINT = re.compile(r"\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
 _TABLE_OR_LOG = re.compile(r"\s*(?:[+]-|\|.*NVIDIA-SMI|\|--|\[\s*\d+\.\d+\]|\[\w*rank)|NCCL (?:INFO|WARN)|WorkNCCL", re.IGNORECASE)
