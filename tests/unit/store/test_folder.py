@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from wiretax.errors import BadDocument, BadInput
+from wiretax.errors import BadDocument, BadInput, UsageError
 from wiretax.model.run import Run, Tool
 from wiretax.store import folder
 from wiretax.store.codec import encode
@@ -88,6 +88,43 @@ def test_readers_never_see_half_a_file(home):
     stop.set()
     reader.join()
     assert seen == {encode(make_run("a"))}
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    monkeypatch.delenv("WIRETAX_HOME")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(folder.os.path, "expanduser", lambda path: path)  # as for a user number that nobody knows
+    with pytest.raises(UsageError, match="has no home") as caught:
+        folder.save_run(make_run("a"))
+    assert "WIRETAX_HOME" in caught.value.do
+
+
+def test_a_link_stays_a_link_and_the_file_keeps_who_may_read_it(tmp_path):
+    target, link = tmp_path / "real.json", tmp_path / "latest.json"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    folder.save_run(make_run("a"), link)
+    assert link.is_symlink()
+    assert folder.load_run(target).run_id == "a"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_new_file_follows_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        folder.save_run(make_run("a"), tmp_path / "a.json")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_name_of_the_greatest_length_is_no_trouble(tmp_path):
+    name = "x" * 250 + ".json"
+    folder.save_run(make_run("a"), tmp_path / name)
+    assert folder.load_run(tmp_path / name).run_id == "a"
+    with pytest.raises(BadInput, match="cannot be read"):
+        folder.load_run(tmp_path / ("x" * 300 + ".json"))
 
 
 def test_what_cannot_be_read_is_said(tmp_path):
