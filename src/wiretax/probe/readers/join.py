@@ -7,7 +7,7 @@ they are kept apart, each with what it came from and why, so that each can be ju
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wiretax.model.machine import Machine
 from wiretax.model.measurement import Measurements
@@ -67,6 +67,28 @@ def join(pieces: Sequence[Piece]) -> list[Group]:
         At least one group for any piece. Pieces that conflict with none and fit several machines equally well stand in a group of
         their own: to guess would blame one machine for another's trouble.
     """
+    order = sorted(range(len(pieces)), key=lambda number: (pieces[number].source, pieces[number].first_line, pieces[number].format, number))
+    return _as_given(_join([pieces[number] for number in order]), pieces)
+
+
+def _as_given(groups: list[Group], pieces: Sequence[Piece]) -> list[Group]:
+    """Groups in the order in which the user named their files; what fits no machine stands last."""
+    place = {id(piece): number for number, piece in enumerate(pieces)}
+    new = sorted(
+        range(len(groups)),
+        key=lambda old: (bool(groups[old].ambiguous), min((place[id(piece)] for piece in groups[old].pieces), default=0)),
+    )
+    moved = {old: position for position, old in enumerate(new)}
+    return [
+        replace(
+            groups[old], apart=tuple(sorted((replace(one, group=moved[one.group]) for one in groups[old].apart), key=lambda one: one.group))
+        )
+        for old in new
+    ]
+
+
+def _join(pieces: Sequence[Piece]) -> list[Group]:
+    """The groups of pieces in a fixed order, so that the order of the files decides nothing."""
     alike = _alike(pieces)
     numbers = [members[0] for members in alike[:MAX_DISTINCT]]
     conflicts: dict[tuple[int, int], Conflict] = {}
