@@ -56,8 +56,10 @@ def choose_gpus(machine: Machine, ordinals: tuple[int, ...] | None = None) -> li
     usable = sorted((gpu for gpu in present if gpu.status == "ok"), key=lambda gpu: gpu.cuda_ordinal or 0)
     if machine.driver_state not in ("ok", "absent", None):
         return cannot(f"the GPU driver does not answer as it should ({machine.driver_state}): {machine.driver_detail or 'no detail'}")
-    if present and not usable:
-        return cannot(f"no GPU is usable: {'; '.join(gpu.status_reason or gpu.status for gpu in present)}")
+    # a lost GPU has no CUDA ordinal, as a hidden one has none; but it is not the user who took it away
+    broken = [gpu for gpu in machine.gpus if gpu.status != "ok"]
+    if (present and not usable) or (broken and len(broken) == len(machine.gpus)):
+        return cannot(f"no GPU is usable: {'; '.join(f'GPU {gpu.index}: {gpu.status_reason or gpu.status}' for gpu in present or broken)}")
     if machine.gpus and machine.software.torch is not None and machine.software.torch_cuda is None:
         return cannot(f"this torch ({machine.software.torch}) was built without CUDA, so it cannot use the GPUs of this machine")
     if not usable or ordinals is None:

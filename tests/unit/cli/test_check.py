@@ -160,3 +160,39 @@ def test_a_gate_on_a_metric_that_was_not_measured_is_wrong_usage_but_the_result_
 def test_a_failed_run_stays_exit_3_whatever_the_gate_says(job: Job) -> None:
     job(sample_runs.hung())
     assert run(["check", "--fail-if", "findings.critical>0"]) == 3
+
+
+def test_devices_links_and_odd_names_can_be_written_to(job: Job, alone: Path) -> None:
+    job(sample_runs.h200_pair())
+    (alone / "latest.json").symlink_to("run.json")
+    for out in ("/dev/null", "latest.json", "x" * 250, "a b\nc.json"):
+        assert run(["check", "--no-save", "--out", out]) == 0
+    assert (alone / "latest.json").is_symlink()
+    assert decode_run((alone / "run.json").read_bytes(), "run") == sample_runs.h200_pair()
+    assert Path("/dev/null").is_char_device()
+
+
+def test_names_that_cannot_be_written_are_refused_before_anything_is_measured(
+    job: Job, alone: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = job(sample_runs.h200_pair())
+    (alone / "loop").symlink_to("loop")
+    (alone / "dangling").symlink_to("nowhere/x")
+    for out, words in (("loop", "symbolic links"), ("x" * 300, "too long"), ("dangling", "there is no folder")):
+        assert run(["check", "--out", out]) == 2
+        assert words in capfd.readouterr().err
+    assert seen == []
+
+
+def test_a_user_without_a_home_sees_the_result_and_what_to_set(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job(sample_runs.h200_pair())
+    monkeypatch.delenv("WIRETAX_HOME")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert run(["check"]) == 0
+    out, err = capfd.readouterr()
+    assert "KEEP THE BOX" in out
+    assert "not kept" in err and "WIRETAX_HOME" in err
+    assert not Path("~").exists()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +149,46 @@ def test_the_traceback_of_a_bug_is_one_variable_away(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(check_job, "check", failing(ZeroDivisionError("division by zero")))
     assert main.run(["check"]) == 3
     assert "Traceback" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("age", "counted"), [(0.3, 0.3), (30.0, 0.0)])
+def test_the_budget_counts_from_the_start_of_python_but_not_from_that_of_a_script_that_became_it(
+    monkeypatch: pytest.MonkeyPatch, age: float, counted: float
+) -> None:
+    """`sleep 30; exec wiretax check` is one process for the kernel, and its first 30 s are not ours."""
+    with open("/proc/self/stat", encoding="utf-8") as file:
+        started = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(main.time, "clock_gettime", lambda _clock: started + age)
+    monkeypatch.setattr(main.time, "monotonic", lambda: 1000.0)
+    assert main._process_start() == pytest.approx(1000.0 - counted, abs=0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_all_was_said_does_not_change_the_exit_code(number: int) -> None:
+    program = f"""
+import atexit, os, signal
+from wiretax.cli import main
+atexit.register(lambda: os.kill(os.getpid(), {int(number)}))
+main.run = lambda: 1
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("columns", ["1", "20", "banana", "-5"])
+def test_a_terminal_too_narrow_for_tables_keeps_their_figures(columns: str) -> None:
+    shown = wiretax("check", "--no-save", COLUMNS=columns).stdout
+    assert max(len(line) for line in shown.splitlines()) >= 30
+    assert "GIVE THE BOX BACK" in shown
+
+
+def test_a_working_folder_that_is_gone_is_no_trouble_but_for_a_file_in_it(tmp_path: Path) -> None:
+    gone = f'mkdir "{tmp_path}/gone"; cd "{tmp_path}/gone"; rmdir "$PWD"; '
+    done = wiretax("check", "--no-save", shell=gone + '"$@"')
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    shutil.rmtree(tmp_path / "gone", ignore_errors=True)
+    done = wiretax("check", "--no-save", "--out", "x.json", shell=gone + '"$@"')
+    assert done.returncode == 2
+    assert "the working folder is gone" in done.stderr
