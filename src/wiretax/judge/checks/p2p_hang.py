@@ -264,7 +264,9 @@ def _iommu_at_work(run: Run) -> tuple[Evidence, ...]:
         ),
     ]
     passthrough = seen.of(run, "iommu.state", state="passthrough") or seen.of(run, "kernel.cmdline", option="iommu", value="pt")
-    if translated and not passthrough:
+    if passthrough:
+        return ()
+    if translated:
         return seen.lines(translated, 2)
     if run.machine is not None and run.machine.surroundings.iommu == "translated":
         return (evidence("iommu translated", "machine.surroundings"),)
