@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from wiretax.errors import WiretaxError
-from wiretax.measure.host_load import HostLoadMeter
-from wiretax.model.measurement import Incident
+from wiretax.measure.host_load import HostLoadMeter, meter_of
+from wiretax.model.measurement import HostLoad, Incident
 from wiretax.model.profile import FreeStep, MemoryPoint, Profile, Workload
 from wiretax.train.bare import profile_bare
 from wiretax.train.free_step import profile_strategy
@@ -190,7 +190,7 @@ def profile_stage(
         seconds: of sampling.
     """
     rank.at(f"profile {part}", world_size=world_size)
-    rank.exchange("profile/begin", True)
+    meter = meter_of(rank)  # knows all ranks: what they take is not taken by others
     if rank.rank == 0 or not rank.is_cuda:
         found = _attempt(
             rank,
@@ -202,7 +202,7 @@ def profile_stage(
             effort=Effort(seconds=seconds),
         )
         if found is not None and rank.rank == 0:
-            _keep(rank, found)
+            _keep(rank, found, meter.read())
     rank.exchange("profile/done", True)
 
 
@@ -219,10 +219,10 @@ def _attempt(rank: Rank, part: str, source: str, **how: Any) -> Part | None:
         return None
 
 
-def _keep(rank: Rank, found: Part) -> None:
+def _keep(rank: Rank, found: Part, load: HostLoad) -> None:
     if found.bare is not None:
         environment = found.bare.environment | {RANKS_AT_ONCE: "1" if rank.is_cuda else str(rank.world_size)}
-        rank.results.write("Profile", value=replace(found.bare, environment=environment))
+        rank.results.write("Profile", value=replace(found.bare, environment=environment, host_load=load))
     if found.step is not None:
         rank.results.write("FreeStep", value=found.step)
     for point in found.memory:
