@@ -7,7 +7,7 @@ from wiretax.judge.checks.distributed import check
 
 def timeout(rank: int, sequence: int, operation: str = "ALLREDUCE", elements: int = 1) -> str:
     return (
-        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, "
+        f"[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, "
         f"OpType={operation}, NumelIn={elements}, NumelOut={elements}, Timeout(ms)=600000) ran for 600054 milliseconds.\n"
     )
 
