@@ -104,9 +104,8 @@ def test_ranks_of_one_job_in_pods_of_one_machine_are_found_by_the_addresses_of_t
 )
 def test_the_verdict_is_one_sentence(texts, words):
     run = text_run(*texts)
-    assert (
-        words in diagnose([Subject(run=run, label="a")] if run.observations or (run.machine and run.machine.gpus) else []).verdict.sentence
-    )
+    subjects = [Subject(run=run, label="a")] if run.observations or (run.machine and run.machine.gpus) else []
+    assert words in diagnose(subjects).verdict.sentence
 
 
 def test_a_symptom_names_the_cause_behind_it():

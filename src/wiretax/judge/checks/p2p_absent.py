@@ -230,8 +230,9 @@ def _whom(machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observa
     count = sum(seen.whole(o, "count") or 1 for o in lines)
     if refused:
         return f"CUDA refuses peer access for {len(refused)} of {max(total, len(refused))} pairs"
-    if named and total:
-        return f"The driver refuses peer access for {len(named)} of {max(total, len(named))} pairs (NCCL's log)"
+    if named:
+        of_all = f" of {max(total, len(named))}" if total else ""
+        return f"The driver refuses peer access for {len(named)}{of_all} pair{'' if len(named) == 1 and not total else 's'} (NCCL's log)"
     if total and count >= 2 * total:
         return f"The driver refuses peer access for all {total} pairs ({count} lines are both directions of each)"
     if all_stated:
