@@ -26,6 +26,7 @@ def check(run: Run) -> Iterator[Finding]:
     if not registered:
         yield from _said(run)
     yield from _partition(run)
+    yield from _unhealthy(run)
     yield from _xid(run)
 
 
@@ -111,9 +112,7 @@ def _partition(run: Run) -> Iterator[Finding]:
     found = [
         o
         for o in seen.of(run, "gpu.fabric")
-        if re.search(
-            r"Partition Assigned\s+(?:No|False)|Incorrect Configuration\s+(?!None|N/A|No\b|False)\w", seen.text(o, "health"), re.IGNORECASE
-        )
+        if re.search(r"partition_assigned (?:No|False)|incorrect_configuration [^;]{0,20}partition", seen.text(o, "health"), re.IGNORECASE)
     ]
     found += [
         o
@@ -133,6 +132,36 @@ def _partition(run: Run) -> Iterator[Finding]:
             "the provider.",
             confirm="nvidia-smi -q | grep -A12 Fabric && nvidia-smi topo -m",
         )
+
+
+def _unhealthy(run: Run) -> Iterator[Finding]:
+    """What the driver itself says of a GPU's place in the fabric, apart from its partition."""
+    lame = [o for o in seen.of(run, "gpu.fabric") if re.search(r"bandwidth Degraded", seen.text(o, "health"), re.IGNORECASE)]
+    wrong = [
+        o
+        for o in seen.of(run, "gpu.fabric")
+        if re.search(
+            r"route_unhealthy (?:True|Yes)|incorrect_configuration (?!None|No\b|False|N/A|[^;]{0,20}partition)\w",
+            seen.text(o, "health"),
+            re.IGNORECASE,
+        )
+    ]
+    for code, lines, what in (
+        ("nvlink-partial", lame, ("runs with a part of its NVLink bandwidth", "run with a part of their NVLink bandwidth")),
+        ("fabric-not-ready", wrong, ("has a fault in its way through the fabric", "have a fault in their way through the fabric")),
+    ):
+        if lines:
+            gpus = sorted({gpu for o in lines if (gpu := seen.whole(o, "gpu")) is not None})
+            yield Finding(
+                code=code,
+                severity="problem",
+                confidence="certain",
+                title=f"{gpus_are(gpus, *what)}, says the driver",
+                evidence=seen.lines(lines),
+                effect="Every collective waits for it.",
+                remedy="Reset the GPUs or reboot; if it stays, return the machine. In a virtual machine only the host can.",
+                confirm="nvidia-smi -q | grep -A12 Fabric && nvidia-smi nvlink -s",
+            )
 
 
 def _xid(run: Run) -> Iterator[Finding]:

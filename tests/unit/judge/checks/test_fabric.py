@@ -1,6 +1,8 @@
 import pytest
 
 from boxes import box, found, run, unknown, with_gpus
+from real_texts import smi_q, smi_q_gpu
+from texts import text_run
 from wiretax.judge.checks.fabric import check
 from wiretax.model.observation import Observation
 
@@ -39,3 +41,35 @@ def test_an_nvlink_xid_in_the_kernel_log_is_named_with_its_line():
 
 def test_another_xid_is_not_an_nvlink_fault():
     assert found(check, run(None, observations=(xid(79),))) == {}
+
+
+HEALTH = """    Fabric
+        State                             : Completed
+        Status                            : Success
+        Health
+            Bandwidth                     : {}
+            Route Unhealthy               : {}
+            Incorrect Configuration       : {}
+"""
+
+
+def in_fabric(bandwidth="Full", route="False", configuration="None"):
+    extra = HEALTH.format(bandwidth, route, configuration)
+    return text_run(smi_q("580.10", *(smi_q_gpu(bus, "NVIDIA B200", extra=extra) for bus in ("1b", "1c"))))
+
+
+@pytest.mark.parametrize(
+    ("subject", "code", "words"),
+    [
+        (in_fabric(configuration="No Partition"), "nvswitch-partition-missing", "partition"),
+        (in_fabric(bandwidth="Degraded"), "nvlink-partial", "GPUs 0 and 1 run with a part"),
+        (in_fabric(route="True"), "fabric-not-ready", "GPUs 0 and 1 have a fault"),
+        (in_fabric(configuration="Incorrect SysGuid"), "fabric-not-ready", "fault"),
+    ],
+)
+def test_what_the_driver_says_of_a_gpus_place_in_the_fabric(subject, code, words):
+    assert words in found(check, subject)[code].title
+
+
+def test_a_healthy_place_in_the_fabric_is_no_finding():
+    assert found(check, in_fabric()) == {}
