@@ -18,7 +18,7 @@ SETUP := PYTHON="$(PYTHON)" VENV="$(VENV)" ./scripts/set_up
 .PHONY: check test cases lint docs clean
 
 check: $(VENV)/.ready
-	@$(BIN)/wiretax check $(ARGS) || [ $$? -eq 1 ]
+	@$(BIN)/wiretax check $(ARGS) || { code=$$?; [ $$code -eq 1 ] || exit $$code; }
 
 test: $(VENV)/.ready-test
 	$(PYTEST) $(ARGS)
@@ -36,6 +36,7 @@ lint: $(VENV)/.ready-test $(VENV)/.ready-lint
 docs: $(VENV)/.ready
 	$(BIN)/python docs/make_readme.py
 	$(BIN)/python docs/make_planning.py
+	$(BIN)/python docs/make_predict.py
 
 clean:
 	rm -rf $(VENV)
