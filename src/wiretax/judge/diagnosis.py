@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from wiretax.judge import facts, seen
-from wiretax.judge.checks import network, nics, software_text
+from wiretax.judge.checks import network, nics, software_text, transport_text
 from wiretax.judge.facts import evidence
 from wiretax.judge.verdict import findings_of
 from wiretax.model.finding import SEVERITIES, Evidence, Finding, Verdict
@@ -73,7 +73,10 @@ def diagnose(subjects: Sequence[Subject]) -> Diagnosis:
     """
     prepared = [replace(subject, run=prepare(subject.run)) for subject in subjects]
     alone = [findings_of(subject.run) for subject in prepared]
-    findings = [*_joined(prepared, alone), *_compared(prepared)]
+    compared = list(_compared(prepared))
+    surer = {finding.code for finding in compared if finding.severity != "info"}
+    joined = [f for f in _joined(prepared, alone) if f.severity != "info" or f.code not in surer]
+    findings = [*joined, *compared]
     findings = _settled(prepared, findings)
     if not findings:
         findings = [_nothing_understood()]
@@ -147,11 +150,17 @@ def _joined(subjects: Sequence[Subject], alone: Sequence[Sequence[Finding]]) -> 
             owners.setdefault(key, []).append(subject)
     found = []
     for key, finding in merged.items():
-        labels = [subject.label for subject in owners[key] if subject.differs in ("machine", "state")]
+        labels = [s.label for s in owners[key] if s.differs in ("machine", "state") and not _speaks_for_others(s, subjects)]
         if several and labels and len(owners[key]) < len(subjects):
             finding = replace(finding, title=f"{' and '.join(dict.fromkeys(labels))}: {finding.title}")
         found.append(finding)
     return found
+
+
+def _speaks_for_others(subject: Subject, subjects: Sequence[Subject]) -> bool:
+    """Whether its log is of several hosts, so that a finding from it is not of its own host alone."""
+    hosts = {other.run.machine.hostname for other in subjects if other is not subject and other.run.machine is not None} - {None}
+    return bool(hosts & seen.hosts(subject.run))
 
 
 def _settled(subjects: Sequence[Subject], findings: list[Finding]) -> list[Finding]:
@@ -165,6 +174,9 @@ def _settled(subjects: Sequence[Subject], findings: list[Finding]) -> list[Findi
         # The same said with more certainty of one run makes the suspicion of another needless.
         sure = {f.code for f in kept if f.severity != "info"}
         kept = [f for f in kept if f.severity != "info" or f.code not in sure or f.confidence == "certain"]
+    elif grave and any(_speaks_for_others(subject, subjects) for subject in subjects):
+        # Hosts of one log: what is left of the others when the job's lines are told of is no machine of its own.
+        kept = [f for f in kept if f.code not in ("needs-measurement", "single-gpu")]
     # Several runs that each leave the question open need one answer, and so do several pairs of states.
     once: dict[str, Finding] = {}
     result: list[Finding] = []
@@ -280,18 +292,17 @@ def _one_job(subjects: Sequence[Subject]) -> Iterator[Finding]:
         return
     observations = tuple(o for subject in hosts for o in subject.run.observations)
     joint = replace(hosts[0].run, machine=_unknown_machine(), observations=observations)
-    alone = {
-        finding.code for subject in hosts for check in (network.check, nics.check, software_text.check) for finding in check(subject.run)
-    }
+    checks = (network.check, nics.check, software_text.check, transport_text.check)
+    alone = {finding.code for subject in hosts for check in checks for finding in check(subject.run) if finding.severity != "info"}
     shared = [o for o in observations if o.kind == "nccl.init" and o.values.get("communicator_id")]
     names = {seen.text(o, "communicator_id"): set[str]() for o in shared}
     for observation in shared:
         names[seen.text(observation, "communicator_id")].add(seen.text(observation, "host"))
     one_job = any(len(found - {""}) > 1 for found in names.values())
-    wanted = {"hca-set-mismatch", "gdr-missing"} | ({"nccl-version-mismatch"} if one_job else set())
-    for check in (network.check, nics.check, software_text.check):
+    wanted = {"hca-set-mismatch", "gdr-missing"} | ({"nccl-version-mismatch", "isolated-ranks-tcp"} if one_job else set())
+    for check in checks:
         for finding in check(joint):
-            if finding.code in wanted and finding.code not in alone:
+            if finding.code in wanted and finding.severity != "info" and finding.code not in alone:
                 yield finding
 
 

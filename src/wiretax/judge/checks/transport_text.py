@@ -18,6 +18,8 @@ _FAR = ("PHB", "NODE", "SYS")
 def check(run: Run) -> Iterator[Finding]:
     """Says nothing where a variable explains the way (that is another finding) or no log was pasted."""
     log = seen.log(run)
+    refused = list(_refused_over_nvlink(run))
+    yield from refused
     if log is None:
         return
     yield from _isolated(run, log)
@@ -25,7 +27,8 @@ def check(run: Run) -> Iterator[Finding]:
         return
     if "staged" in log.classes:
         yield from _declined(run, log)
-        yield from _not_over_nvlink(run, log)
+        if not refused:
+            yield from _not_over_nvlink(run, log)
     if "net" in log.by_class and log.one_host is True:
         yield from _network_within(log)
 
@@ -85,15 +88,8 @@ def _far_pairs(run: Run, staged: tuple[Observation, ...]) -> list[tuple[tuple[in
     return list(found.items())
 
 
-def _not_over_nvlink(run: Run, log: seen.Log) -> Iterator[Finding]:
-    """NVLink joins a pair, and its data goes through host memory."""
-    pairs = []
-    lines = []
-    for observation in log.by_class["staged"]:
-        first, second = seen.whole(observation, "source_gpu"), seen.whole(observation, "target_gpu")
-        if first is not None and second is not None and facts.nvlinks_between(facts.path_between(run.machine, first, second)):
-            pairs.append((first, second))
-            lines.append(observation)
+def _refused_over_nvlink(run: Run) -> Iterator[Finding]:
+    """NCCL says it at its start and then stops, so there may be no connection in the log."""
     refused = seen.warnings(run, "p2p_nvlink") + seen.of(run, "nccl.p2p_disabled", nvlink=True)
     if refused:
         yield Finding(
@@ -106,7 +102,18 @@ def _not_over_nvlink(run: Run, log: seen.Log) -> Iterator[Finding]:
             remedy="Reset the GPUs or reboot; with NVSwitches check the fabric manager; in a virtual machine ask the provider.",
             confirm="nvidia-smi topo -p2p r && nvidia-smi nvlink -s",
         )
-    elif pairs:
+
+
+def _not_over_nvlink(run: Run, log: seen.Log) -> Iterator[Finding]:
+    """NVLink joins a pair, and its data goes through host memory."""
+    pairs = []
+    lines = []
+    for observation in log.by_class["staged"]:
+        first, second = seen.whole(observation, "source_gpu"), seen.whole(observation, "target_gpu")
+        if first is not None and second is not None and facts.nvlinks_between(facts.path_between(run.machine, first, second)):
+            pairs.append((first, second))
+            lines.append(observation)
+    if pairs:
         yield Finding(
             code="transport-unexpected",
             severity="problem",
