@@ -47,9 +47,14 @@ def measure(launches: int, keep: Path | None) -> list[Run]:
 
 
 def busy(run: Run) -> float | None:
-    """Share of the processors that other processes and other guests took while the step was profiled."""
-    loads = [one.host_load for one in run.training.profiles if one.host_load is not None]
-    known = [(one.other_busy_fraction or 0.0) + (one.steal_fraction or 0.0) for one in loads if one.other_busy_fraction is not None]
+    """Share of the processors that others took, in the worst of profile, sweep and the step on two ranks."""
+    loads = [one.host_load for one in (*run.training.profiles, *run.measurements.collectives)]
+    loads += [one.host_load for one in run.training.steps if one.num_gpus > 1]
+    known = [
+        (one.other_busy_fraction or 0.0) + (one.steal_fraction or 0.0)
+        for one in loads
+        if one is not None and one.other_busy_fraction is not None
+    ]
     return max(known, default=None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from wiretax.model.measurement import HostLoad
 from wiretax.model.profile import Profile
 
 
@@ -36,8 +37,10 @@ class StepTiming:
     efficiency_fraction: float | None = None
     peak_memory_bytes: int | None = None
     launches: int = 1
+    host_load: HostLoad | None = None
+    """While it trained; null where somebody else timed it."""
     missing: dict[str, str] = field(default_factory=dict)
-    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"phases"})
+    none_is_an_answer: ClassVar[frozenset[str]] = frozenset({"phases", "host_load"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import msgspec
 
 from wiretax.errors import UsageError, WiretaxError
 from wiretax.measure.groups import Group, open_group
+from wiretax.measure.host_load import meter_of
 from wiretax.measure.rank import Rank
 from wiretax.model.measurement import Incident
 from wiretax.model.training import Phases, StepTiming
@@ -142,7 +143,9 @@ def _skip(rank: Rank, strategy: str, wire: str, why: str) -> None:
 
 def _timed(rank: Rank, case: Case, wire: str, steps: int, how: Settings, levers: Options, free: ProcessGroup | None) -> StepTiming:
     how = replace(how, batch_size=case.batch_per_gpu)
+    meter = meter_of(rank)
     real = _run(rank, case, how, levers, Place(device=rank.device, world_size=rank.world_size), steps)
+    load = meter.read()
     step_seconds = median(real.steps)
     exposed, why = None, "one GPU does not communicate"
     if free is not None:
@@ -169,6 +172,7 @@ def _timed(rank: Rank, case: Case, wire: str, steps: int, how: Settings, levers:
             missing={} if exposed is not None else {"exposed_communication": why},
         ),
         peak_memory_bytes=real.peak_bytes,
+        host_load=load,
         missing=missing,
     )
 

@@ -30,6 +30,8 @@ def _loads(run: Run) -> list[tuple[str, HostLoad]]:
     found = [(f"{c.operation} over {c.wire}", c.host_load) for c in run.measurements.collectives]
     found += [("copies", c.host_load) for c in run.measurements.copies]
     found += [("compute", c.host_load) for c in run.measurements.compute]
+    found += [("the profile of a step", one.host_load) for one in run.training.profiles if run.command in ("profile", "scale")]
+    found += [(f"training on {one.num_gpus} ranks", one.host_load) for one in run.training.steps]
     return [(what, load) for what, load in found if load is not None]
 
 

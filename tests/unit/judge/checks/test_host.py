@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from boxes import box, explained, found, gpu, run, unknown, wire
 from wiretax.judge.checks.host import check
 from wiretax.model.measurement import HostLoad
+from wiretax.model.training import StepTiming, Training
 
 
 def load(**values):
@@ -14,6 +17,23 @@ def test_stolen_time_and_busy_neighbours_are_named_with_what_they_disturbed():
     finding = found(check, run(box(2), *measured))["host-noisy"]
     assert "20 %" in finding.evidence[0].text and "all_reduce over default" in finding.evidence[0].text
     assert "1 of 2 kinds" in finding.evidence[2].text
+
+
+def test_a_disturbed_training_step_is_named_too():
+    step = StepTiming(
+        strategy="ddp",
+        num_gpus=2,
+        wire="default",
+        workload="w",
+        batch_per_gpu=1,
+        step_seconds=1.0,
+        samples_per_second=2.0,
+        host_load=load(other_busy_fraction=0.6),
+    )
+    finding = found(check, replace(run(box(2), wire(host_load=load(other_busy_fraction=0.0))), training=Training(steps=(step,))))[
+        "host-noisy"
+    ]
+    assert "60 %" in finding.evidence[0].text and "training on 2 ranks" in finding.evidence[0].text
 
 
 @pytest.mark.parametrize("state", [load(steal_fraction=0.01, other_busy_fraction=0.05, busy_fraction=0.9), load(), None])
