@@ -21,6 +21,8 @@ _KINDS = (
     ("serial number", re.compile(r"<serial>")),
     ("UUID", re.compile(r"\b(?:GPU|MIG|UUID)-(?:x?\d+(?![\w-])|<uuid>)")),
 )
+_NUMBERED = frozenset({"host name", "UUID"})
+"""Kinds whose things have a placeholder each, however many lines they stand in."""
 
 
 def shared(run: Run, hosts: Sequence[str] = ()) -> tuple[Run, tuple[str, ...]]:
@@ -59,12 +61,20 @@ def shared(run: Run, hosts: Sequence[str] = ()) -> tuple[Run, tuple[str, ...]]:
 
 
 def _removed(before: Run, after: Run) -> tuple[str, ...]:
-    """What went, counted as different texts by kind; changed text of no known kind is an address."""
+    """What went, counted by kind: different placeholders where each thing has its own, else different texts.
+
+    Changed text of no known kind is an address.
+    """
     changed = {(a, b) for a, b in zip(_texts(before), _texts(after), strict=False) if a != b}
     counts: Counter[str] = Counter()
+    own: dict[str, set[str]] = {}
     for old, new in changed:
+        for kind, pattern in _KINDS:
+            if kind in _NUMBERED and len(found := pattern.findall(new)) > len(pattern.findall(old)):
+                own.setdefault(kind, set()).update(found)
         kinds = [kind for kind, pattern in _KINDS if len(pattern.findall(new)) > len(pattern.findall(old))]
         counts.update(kinds or ["network address"])
+    counts.update({kind: len(found) - counts[kind] for kind, found in own.items()})
     order = [*(kind for kind, _ in _KINDS), "network address"]
     return tuple(
         f"{counts[kind]} {kind}{'es' if kind.endswith('s') else 's'}" if counts[kind] > 1 else f"1 {kind}" for kind in order if counts[kind]

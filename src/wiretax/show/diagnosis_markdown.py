@@ -49,7 +49,8 @@ def diagnosis_as_markdown(run: Run, *, removed: Sequence[str] = ()) -> str:
     unread = notes_of(clean)
     if unread:
         lines = "\n".join(line for line, _ in unread)
-        parts.append(_folded(f"Not understood ({sum(note.count for note in clean.input_notes)} lines)", _fenced(lines)))
+        count = sum(note.count for note in clean.input_notes)
+        parts.append(_folded(f"Not understood ({count} line{'' if count == 1 else 's'})", _fenced(lines)))
     last = f"Made by wiretax {escaped(clean.tool.version)} from pasted text alone; nothing was measured."
     parts.append(f"<sub>{last}" + (f" Removed before sharing: {escaped(', '.join(removed))}." if removed else "") + "</sub>")
     return "\n\n".join(parts) + "\n"
@@ -73,6 +74,8 @@ def _in_short(finding: Finding) -> str:
 
 
 def _where(evidence: Evidence) -> str:
+    if evidence.source.partition(".")[0] in ("machine", "measurements"):
+        return evidence.text  # of the joined texts; the lines behind it follow
     place = evidence.source if evidence.line is None else f"{evidence.source}:{evidence.line}"
     return f"{place}: {evidence.text}"
 

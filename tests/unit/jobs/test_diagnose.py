@@ -149,3 +149,8 @@ def test_redaction_takes_hosts_addresses_users_and_paths_from_every_text(tmp_pat
     for secret in ("secret-host", "192.168.10.5", "alice", "0123456789ab", str(tmp_path)):
         assert secret not in text, secret
     assert removed
+
+
+def test_a_host_in_many_lines_is_removed_once(tmp_path: Path) -> None:
+    log = head("2.21.5", "secret-host") + ring(8, "SHM/direct/direct", "secret-host")
+    assert "1 host name" in redacted(diagnose(written(tmp_path, log=log)))[1]

@@ -39,7 +39,7 @@ def test_answer_cure_counter_proof_lines_and_machine_are_there(staged: Run) -> N
         "<details><summary>What it rests on</summary>",
         "### warning: NVLink joins the GPUs only in groups: 0 and 1; 2 and 3",
         "GPU0",
-        "Not understood (1 lines)",
+        "Not understood (1 line)",
         "nothing was measured",
         "Removed before sharing: 1 host name.",
     ):
