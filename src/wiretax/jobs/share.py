@@ -71,7 +71,7 @@ def _removed(before: Run, after: Run) -> tuple[str, ...]:
     for old, new in changed:
         for kind, pattern in _KINDS:
             if kind in _NUMBERED and len(found := pattern.findall(new)) > len(pattern.findall(old)):
-                own.setdefault(kind, set()).update(found)
+                own.setdefault(kind, set()).update(name.strip("<>") for name in found)
         kinds = [kind for kind, pattern in _KINDS if len(pattern.findall(new)) > len(pattern.findall(old))]
         counts.update(kinds or ["network address"])
     counts.update({kind: len(found) - counts[kind] for kind, found in own.items()})
