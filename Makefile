@@ -35,6 +35,7 @@ lint: $(VENV)/.ready-test $(VENV)/.ready-lint
 
 docs: $(VENV)/.ready
 	$(BIN)/python docs/make_readme.py
+	$(BIN)/python docs/make_diagnose.py
 	$(BIN)/python docs/make_planning.py
 	$(BIN)/python docs/make_predict.py
 

@@ -45,6 +45,7 @@ def assert_complete(run: Run) -> None:
     for finding in run.findings:
         assert finding.title and finding.effect and finding.remedy and finding.confirm, finding.code
         assert finding.evidence, finding.code
+        assert finding.confidence != "possible" or finding.severity == "info", (finding.code, "a guess is no more than a note")
     assert not list(unexplained(run)), list(unexplained(run))[:5]
 
 
