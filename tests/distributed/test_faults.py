@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -149,6 +150,27 @@ def test_a_schedulers_time_limit_does_the_same_as_ctrl_c(tmp_path):
     assert code == 130
     assert document["measurements"]["collectives"]
     assert_sound(document, stderr)
+
+
+@pytest.mark.parametrize("hung_up", [True, False])
+def test_a_connection_that_breaks_costs_nothing_that_was_measured(tmp_path, hung_up):
+    """With SIGHUP, as after ssh; and without, as under nohup or setsid, where only the terminal is gone."""
+    terminal, ours = pty.openpty()
+    command = [sys.executable, "-m", "wiretax", "check", "--quick", "--budget", "8s"]
+    environment = {**os.environ, "WIRETAX_HOME": str(tmp_path), "TERM": "xterm"}
+    process = subprocess.Popen(command, env=environment, stdin=ours, stdout=ours, stderr=ours, start_new_session=True)
+    os.close(ours)
+    seen = b""
+    while b"collectives" not in seen:
+        seen += os.read(terminal, 65536)
+    os.close(terminal)
+    if hung_up:
+        process.send_signal(signal.SIGHUP)
+    process.wait(timeout=30)
+    (path,) = (tmp_path / "runs").glob("*.json")
+    document = json.loads(path.read_text())
+    assert (document["outcome"]["status"] == "interrupted") is hung_up
+    assert document["measurements"]["compute"]
 
 
 def test_being_stopped_ourselves_is_no_hang_of_the_ranks(monkeypatch):

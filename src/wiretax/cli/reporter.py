@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
@@ -18,12 +19,34 @@ from wiretax.units import money
 SECONDS_BETWEEN_LINES = 5.0
 
 
+class _Unbroken:
+    """A stream whose terminal may go away (an ssh connection that breaks) without ending the measurement."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Like the stream's, or as if."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Like the stream's, or not at all."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the stream's own."""
+        return getattr(self._stream, name)
+
+
 class Reporter:
     """Takes the reports of a job; use it as a context manager around the job."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Args: console: of stderr; made here when None."""
-        self._console = console or Console(stderr=True)
+        self._console = console or (Console(stderr=True) if sys.stderr is None else Console(file=cast("TextIO", _Unbroken(sys.stderr))))
         # A dumb terminal cannot redraw a line.
         self._live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._bar: Bar | None = None

@@ -7,15 +7,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, and what a scheduler sends when a job's time is over."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, what a scheduler sends when a job's time is over, and a terminal or ssh connection that is gone."""
 
 
 class Interrupts:
-    """While active, both signals raise KeyboardInterrupt; after :meth:`hold` they are only noted, however often they come.
+    """While active, these signals raise KeyboardInterrupt; after :meth:`hold` they are only noted, however often they come.
 
-    An impatient second Ctrl-C must not cost the results, nor leave processes behind. Does nothing outside the main thread, where
-    Python delivers no signals.
+    An impatient second Ctrl-C must not cost the results, nor leave processes behind. What whoever started us wants ignored (nohup,
+    a job in the background of a script) stays ignored. Does nothing outside the main thread, where Python delivers no signals.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,8 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Takes the signals."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+            wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._handle) for number in wanted}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

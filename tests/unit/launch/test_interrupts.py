@@ -27,6 +27,19 @@ def test_the_handlers_of_before_come_back():
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
+def test_what_is_to_be_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGHUP)
+            interrupts.hold()
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupts.came
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_inside_another_one_the_inner_decides():
     with Interrupts() as outer:
         with Interrupts() as inner:
