@@ -8,6 +8,7 @@ from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Evidence, Finding
 from wiretax.model.measurement import PeerTruth
+from wiretax.model.observation import Observation
 from wiretax.model.run import Run
 from wiretax.units import size
 
@@ -45,6 +46,19 @@ def _wrong_data(run: Run, failed: list[PeerTruth]) -> Iterator[Finding]:
         *(o for o in seen.of(run, "peer.copy", wrong=True) if not o.values.get("staged")),
         *(o for o in seen.of(run, "nvbandwidth.wrong_data") if "device_to_device" in seen.text(o, "test")),
     ]
+    told = [o for o in seen.of(run, "symptom", what="wrong_data") if _by_p2p(run, o)]
+    if told and not pairs and not said:
+        yield Finding(
+            code="p2p-wrong-data",
+            severity="problem",
+            confidence="likely",
+            title="Peer to peer delivers wrong data, the text tells: without it the results are right",
+            evidence=(*seen.lines((*told, *seen.of(run, "outcome", subject="NCCL_P2P_DISABLE")), 5), *_surroundings(run)),
+            effect="Gradients are corrupted without any error: training silently diverges.",
+            remedy=f"Stop using peer to peer now: {STOPGAP}. Then boot with `iommu=pt` (or the IOMMU off) and ACS off, and test again; "
+            "on a rented machine give it back.",
+            confirm="wiretax check --quick",
+        )
     if not pairs and not said:
         return
     shown = [evidence(_where(t), "measurements.peer_truth") for t in failed[:6]]
@@ -64,6 +78,11 @@ def _wrong_data(run: Run, failed: list[PeerTruth]) -> Iterator[Finding]:
         "on a rented machine give it back.",
         confirm="wiretax check --quick",
     )
+
+
+def _by_p2p(run: Run, symptom: Observation) -> bool:
+    """Whether the text lays the wrong data on peer to peer: in its sentence, or because it goes away without."""
+    return bool(symptom.values.get("with_p2p")) or bool(seen.of(run, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome="ok"))
 
 
 def _hang(run: Run, failed: list[PeerTruth]) -> Iterator[Finding]:
