@@ -44,7 +44,7 @@ def _partial(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                 seen.append(evidence(f"GPU {gpu.index}: {gpu.nvlinks_active} NVLinks up{which}; its peers have {most}", "machine.gpus"))
                 degraded.append(gpu)
     # A card without a bridge beside bridged ones is an island, not a card with broken links.
-    broken = [gpu for gpu in degraded if (gpu.nvlinks_active or 0) > 0]
+    broken = [gpu for gpu in degraded if (gpu.nvlinks_active or 0) > 0 or _SOLDERED.search(gpu.name or "")]
     if not broken:
         return
     yield Finding(

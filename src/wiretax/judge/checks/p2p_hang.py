@@ -45,6 +45,7 @@ def check(run: Run) -> Iterator[Finding]:
     if versions or promised or not hangs:
         if not hangs:
             yield from _in_first_call(run)
+            yield from _test_stops(run)
             yield from _untested(run)
         return
     if by_p2p and not seen.nvlink_joins_all(run):
@@ -313,7 +314,7 @@ def _unofficial(run: Run) -> Iterator[Finding]:
     granted = [
         (both[0].source_gpu, both[0].target_gpu)
         for both in facts.unordered_pairs(run.machine)
-        if facts.p2p_codes(run.machine, both[0].source_gpu, both[0].target_gpu) == {"OK"}
+        if (facts.p2p_codes(run.machine, both[0].source_gpu, both[0].target_gpu) == {"OK"} or all(pair.peer_access for pair in both))
         and not facts.nvlinks_between(facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu))
     ]
     names = seen.without_stock_p2p(run)
@@ -321,7 +322,7 @@ def _unofficial(run: Run) -> Iterator[Finding]:
         return
     shown = [*seen.lines(seen.of(run, "driver.module"), 2)]
     shown += [evidence(f"driver {run.machine.software.driver}", "machine.software")] if stated else []
-    shown += [evidence(f"{facts.pairs_text(granted)}: read and write status OK on {', '.join(names)}", "machine.pairs")] if granted else []
+    shown += [evidence(f"{facts.pairs_text(granted)}: peer access is granted on {', '.join(names)}", "machine.pairs")] if granted else []
     yield Finding(
         code="unofficial-driver",
         severity="info",
@@ -344,6 +345,22 @@ def _first_call(run: Run) -> tuple[Observation, ...]:
         return ()
     ended = any((seen.whole(o, "destroyed") or 0) + (seen.whole(o, "aborted") or 0) for o in started)
     return () if ended or not any(seen.whole(o, "completed") for o in started) else (calls[0],)
+
+
+def _test_stops(run: Run) -> Iterator[Finding]:
+    """CUDA's bandwidth test prints the heading of a matrix, measures, and then prints its rows: a heading at the end is where it hangs."""
+    matrices = seen.of(run, "p2p_test.matrix")
+    if matrices and seen.whole(matrices[-1], "num_gpus") == 0 and matrices[-1].values.get("peer_access") == "enabled" and len(matrices) > 1:
+        yield Finding(
+            code="p2p-falsely-advertised",
+            severity="info",
+            confidence="possible",
+            title="The bandwidth test ends where it first uses peer access: it hangs there, or the paste was cut",
+            evidence=seen.lines(matrices[-1:]),
+            effect=_HANG_EFFECT,
+            remedy=f"Wait two minutes; if nothing follows, peer access does not work here: {STOPGAP}.",
+            confirm="NCCL_P2P_DISABLE=1 wiretax check --quick && wiretax check --quick",
+        )
 
 
 def _in_first_call(run: Run) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ _CUMEM_FROM = (2, 24, 0)
 """From here on NCCL may allocate the staged path's buffers through cuMem instead of /dev/shm (NCCL 2.24 change list)."""
 
 _SHARED_FILE = re.compile(r"shmutils|include/shm\.h")
-_OTHER_REASON = re.compile(r"permission|not permitted|no such file|read-only", re.IGNORECASE)
+_OTHER_REASON = re.compile(r"permission|not permitted|no such file|read-only|too many open files", re.IGNORECASE)
 
 
 def check(run: Run) -> Iterator[Finding]:

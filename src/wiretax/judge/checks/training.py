@@ -38,7 +38,8 @@ def check(run: Run) -> Iterator[Finding]:
     if waiting:
         return
     found = [scaling for scaling in timings.scalings(run) if not scaling.units_flip]
-    poor = _poor(found)
+    # Where gradient accumulation is named, the better of two figures is with it, and the poorer is the job as it was.
+    poor = _poor(found, worst=bool(seen.of(run, "training.remedy", area="accumulation")))
     sharded = [scaling for scaling in poor if scaling.strategy in _SHARDED]
     tensor = [scaling for scaling in poor if scaling.strategy == "tp"]
     others = [scaling for scaling in poor if scaling not in sharded and scaling not in tensor]
@@ -84,16 +85,16 @@ def _speaks_of_wire(run: Run) -> bool:
     return bool(seen.of(run, "bandwidth.pair") or seen.of(run, "nccl.p2p_disabled") or "net" in seen.used(run))
 
 
-def _poor(found: list[Scaling]) -> list[Scaling]:
+def _poor(found: list[Scaling], *, worst: bool = False) -> list[Scaling]:
     """The best figure of each strategy, wire and GPU count, where even that is poor.
 
-    A second, slower run of the same is another question.
+    A second, slower run of the same is another question, unless the text says what made the other better: then ``worst`` counts.
     """
     best: dict[tuple[str | None, str | None, int, str], Scaling] = {}
     for scaling in found:
         workload = seen.text(scaling.entry, "workload")
         key = (scaling.strategy, scaling.wire, scaling.num_gpus, workload)
-        if key not in best or best[key].best < scaling.best:
+        if key not in best or (best[key].best < scaling.best) != worst:
             best[key] = scaling
     return [scaling for scaling in best.values() if scaling.best < POOR]
 
@@ -122,9 +123,10 @@ def _sharded(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
         for o in seen.of(run, "training.change")
         if seen.text(o, "strategy") in _SHARDED and (_worse(o) or 0.0) >= 1.2 and seen.text(o, "what") != "run_time"
     ]
-    if not poor and not changes:
+    slower = [pair for pair in _slower_than_less_sharded(run) if not poor]
+    if not poor and not changes and not slower:
         return
-    lines = (*(o for s in poor for o in (s.base, s.entry)), *changes)
+    lines = (*(o for s in poor for o in (s.base, s.entry)), *changes, *(o for pair in slower for o in pair))
     pcie = _over_pcie(run, lines)
     if pcie is False:
         return
@@ -146,6 +148,25 @@ def _sharded(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
         + "NVLink is what full sharding is made for. Compare at equal global batch first.",
         confirm="wiretax check",
     )
+
+
+def _slower_than_less_sharded(run: Run) -> list[tuple[Observation, Observation]]:
+    """Full sharding beside a strategy that gathers less, on as many GPUs of the same text."""
+    found = []
+    rates = seen.of(run, "training.rate")
+    for full in rates:
+        if seen.text(full, "strategy") not in ("fsdp", "zero3"):
+            continue
+        for less in rates:
+            same = (less.source, seen.whole(less, "num_gpus")) == (full.source, seen.whole(full, "num_gpus"))
+            if not same or seen.text(less, "strategy") not in ("ddp", "zero1", "zero2", "fsdp_grad_op", "hsdp"):
+                continue
+            for metric in ("steps_per_second", "samples_per_second", "tokens_per_second"):
+                mine, theirs = seen.number(full, metric), seen.number(less, metric)
+                if mine and theirs and mine * GROWN <= theirs:
+                    found.append((full, less))
+                    break
+    return found[:1]
 
 
 def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:

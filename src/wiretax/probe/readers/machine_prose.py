@@ -28,7 +28,10 @@ def _words(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)
 
 
-_CLAUSE = re.compile(r"\s;\s|;\s|\s\|\s|\.\s|,\s(?=driver|kernel|NCCL|with|but|while|and)|\sbut\s|\swhile\s|\swhereas\s", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"\s;\s|;\s|\s\|\s|\.\s|,\s(?=driver|kernel|NCCL|with|but|while|and|fine|ok|okay|works?|good|no hang)|\sbut\s|\swhile\s|\swhereas\s",
+    re.IGNORECASE,
+)
 _SUBJECT = re.compile(
     r"\b(driver|nccl|torch|pytorch|cuda|kernel)(?:\s(?:version|branch|release))?\s?[:=]?\s?v?(\d{1,4}(?:\.[\w+-]{1,14}){0,3})",
     re.IGNORECASE,
@@ -52,7 +55,10 @@ _CURED = _words("fixe[sd]|solve[sd]|resolve[sd]|gone|cure[sd]|disappears?|disapp
 _NOT_CURED = _words(r"(?:not|never|n't|nothing) (?:\w{1,10} )?(?:fix(?:ed)?|solved?|resolved?|gone|cured?|disappear(?:ed)?|help(?:ed)?)")
 _NO_CHANGE = _words("makes? no difference|no effect|no change|(?:does not|doesn't|did not|didn't) (?:help|change|matter)")
 _NOT_BAD = _words("(?:no|not|doesn't|does not|without) (?:hangs?|problems?|issues?|errors?)")
-_WRONG = _words("wrong data|wrong results?|corrupt(?:ed|ion|s)?|mismatch(?:es|ed|ing)? (?:data|elements|values)|NaN loss|data mismatch")
+_WRONG = _words(
+    "wrong data|wrong results?|corrupt(?:ed|ion|s)?|mismatch(?:es|ed|ing)? (?:data|elements|values)|NaN loss|data "
+    "mismatch|(?:loss|gradients?|grads?|outputs?) (?:is |are |becomes? |goes? |turns? )?(?:to )?NaNs?|copies .{0,30}return zeros"
+)
 _CONTEXT = _words(
     r"nccl\w*|(?:simple)?p2p\w*|peer|all_?reduce\w*|collectives?|ddp|fsdp|init_process_group|multi-?gpu|gpus|ranks?|workers?|barrier|dist\w*|training|"
     "torchrun|deepspeed|accelerate"

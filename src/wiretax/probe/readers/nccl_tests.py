@@ -37,6 +37,8 @@ _MAX_HOSTS = 256
 _MAX_LINE = 600
 
 _PROGRAM = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|sendrecv|gather|scatter|hypercube)_perf\b")
+_SAID = re.compile(r"\b(?:hang\w{0,4}|hung|stuck|crash\w{0,3}|fail\w{0,3}|slow\w{0,3}|busbw|GB/s|works?|ok)\b|->", re.IGNORECASE)
+"""A comment that tells of the program what came of it is somebody's sentence, and others read it."""
 _CONFIG = re.compile(
     r"#\s*nThread[: ]+\d+ nGpus[: ]+(?P<gpus>\d+) minBytes[: ]+\d+ maxBytes[: ]+(?P<max>\d+)\b(?:.*\bgraph: (?P<graph>\d+))?"
 )
@@ -90,7 +92,7 @@ class _Reader:
         line = line[:_MAX_LINE]
         if "_perf" in line and (program := _PROGRAM.search(line)):
             self._program = program[1]
-            if line.lstrip().startswith("#"):
+            if line.lstrip().startswith("#") and not _SAID.search(line):
                 self._understood.add(number)
                 if "starting" in line:
                     self._open(number).program = program[1]

@@ -62,7 +62,10 @@ def context_of(tokens: list[Word]) -> Context:
     def first(kind: str) -> str | None:
         return next((word.name for word in tokens if word.kind == kind), None)
 
-    counts = [int(word.value) for word in tokens if word.kind == "count" and word.value is not None]
+    figure = next((place for place, word in enumerate(tokens) if word.kind == "quantity"), len(tokens))
+    led = [int(word.value) for word in tokens[:figure] if word.kind == "count" and word.value is not None]
+    # "DDP 4x A10: 1 GPU 100 samples/s": the nearest count in front of the figure is the figure's.
+    counts = [*led[-1:], *(int(word.value) for word in tokens[figure:] if word.kind == "count" and word.value is not None)]
     phases = [word.name for word in tokens if word.kind == "phase"]
     wires = [word.name for word in tokens if word.kind == "wire"]
     settings = [word.text for word in tokens if word.kind == "setting"]

@@ -15,7 +15,8 @@ where not said):
     ``training.data_wait``: ``step_seconds``, ``data_seconds``, ``fraction``.
     ``training.ratio``: ``factor``, ``direction`` (``slower``, ``faster``), ``base_gpus``.
     ``training.utilization``: ``pattern`` (``saw-tooth``, ``low``, None), ``low_fraction``, ``high_fraction``, ``all_gpus``.
-    ``training.remedy``: ``area`` (``input``), ``helped``, ``text``. ``training.batch_note``: ``text`` (the global batch differs).
+    ``training.remedy``: ``area`` (``input``; ``accumulation``: the line names it), ``helped``, ``text``.
+    ``training.batch_note``: ``text`` (the global batch differs).
     ``training.predicted``: ``seconds`` of a time that the text computes.
     ``bandwidth.pair``: ``source_gpu``, ``target_gpu``, ``value``, ``unit``, ``bandwidth_bytes_per_second``, ``both_ways``.
     ``bandwidth.collective``: ``operation``, ``measure`` (``busbw``, ``algbw``, None), ``backend``, ``value``, ``unit``,
@@ -79,6 +80,9 @@ _INPUT = re.compile(
     re.IGNORECASE,
 )
 _HELPED = re.compile(r"\b(removed|fixed|fixes|solved|helped|faster|improved|resolved|cured|went away)\b", re.IGNORECASE)
+_ACCUMULATED = re.compile(
+    r"\bgradient accumulation\b|\bgrad(?:ient)?[_ ]?accum\w{0,10}|\bno_sync\b|\baccumulat(?:e|ing|ed) gradients\b", re.IGNORECASE
+)
 _BATCH = re.compile(r"\(?((?:global|total|effective)[- ]batch[^,;|)]{0,40})\)?", re.IGNORECASE)
 _TRAINING = re.compile(r"train|step|throughput|speed|GPU|rate|epoch", re.IGNORECASE)
 _COMMANDS = ("torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", "vllm")
@@ -367,6 +371,8 @@ class _Line:
                 self._add("training.utilization", Context(), pattern=pattern, low_fraction=low, high_fraction=high, all_gpus=together)
         if _INPUT.search(text) and _HELPED.search(text):
             self._add("training.remedy", Context(), area="input", helped=True, text=text.strip(" #")[:160])
+        if _ACCUMULATED.search(text):
+            self._add("training.remedy", Context(), area="accumulation", helped=None, text=text.strip(" #")[:160])
         batch = _BATCH.search(text)
         if batch:
             self._add("training.batch_note", Context(), text=batch.group(1).strip())
