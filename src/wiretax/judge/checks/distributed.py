@@ -35,8 +35,27 @@ def check(run: Run) -> Iterator[Finding]:
         )
     if desync:
         yield _desynchronised(desync)
+    if not timeouts and not desync:
+        yield from _stuck_together(run)
     yield from _ras(run, bool(desync))
     yield from _first_causes(run)
+
+
+def _stuck_together(run: Run) -> Iterator[Finding]:
+    """The desync debugger names ranks that joined a collective and did not finish it, and none elsewhere."""
+    stuck = [o for o in seen.of(run, "torch.desync") if "didn't finish" in seen.text(o, "state")]
+    if stuck:
+        yield Finding(
+            code="collective-timeout",
+            severity="problem",
+            confidence="certain",
+            title=f"Rank {seen.text(stuck[0], 'ranks')} joined collective {seen.text(stuck[0], 'sequence')} and did not finish it",
+            evidence=seen.lines(stuck),
+            effect="All ranks stop; what follows in the log are echoes.",
+            remedy="Look at the ranks that are not named: one of them is dead, late, or never came to this operation. "
+            f"Repeat with `{_RECORDER}`, and let `torchfrtrace` compare the dumps.",
+            confirm=f"{_RECORDER} torchrun ...  # then: torchfrtrace -p /tmp/nccl_trace_rank_",
+        )
 
 
 def _timeout(run: Run, timeouts: tuple[Observation, ...], diverged: bool) -> Finding:

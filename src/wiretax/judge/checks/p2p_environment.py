@@ -154,8 +154,28 @@ def _better_with(run: Run, name: str) -> bool:
     return any(gain.after.has(name) and gain.factor >= 1 for gain in rates.gains(rates.rates(run)))
 
 
+def _shm_elsewhere(run: Run) -> Iterator[Finding]:
+    """Set in a program or for one command, and the log shows what follows from it."""
+    inside = [o for kind in ("environment.command", "environment.code") for o in seen.of(run, kind, name="NCCL_SHM_DISABLE", value="1")]
+    log = seen.log(run)
+    if not inside or log is None or "net" not in log.by_class:
+        return
+    yield Finding(
+        code="shm-disabled-by-environment",
+        severity="problem",
+        confidence="likely",
+        title="GPUs of one host talk over sockets, because NCCL_SHM_DISABLE=1 is set for this program",
+        evidence=(*seen.lines(inside), *seen.lines(log.by_class["net"], 2)),
+        effect="GPUs of one host exchange gradients over TCP: ten to a hundred times slower than peer to peer or host memory.",
+        remedy="Take it out of the program.",
+        confirm="env -u NCCL_SHM_DISABLE wiretax check --quick",
+    )
+
+
 def _shm(run: Run) -> Iterator[Finding]:
     setting = facts.nccl_setting(run, "NCCL_SHM_DISABLE")
+    if setting is None:
+        yield from _shm_elsewhere(run)
     if setting is None or setting[0].strip() != "1":
         return
     used = seen.used(run)

@@ -151,7 +151,7 @@ def _mixed(run: Run) -> Iterator[Finding]:
             remedy="Install the same torch and NCCL on every host; look for an LD_LIBRARY_PATH or LD_PRELOAD that differs.",
             confirm='srun --ntasks-per-node=1 python -c "import torch; print(torch.cuda.nccl.version())"',
         )
-    elif other:
+    elif other and not (run.machine and run.machine.software.nccl_found):
         yield Finding(
             code="nccl-version-mismatch",
             severity="info",

@@ -23,7 +23,8 @@ def check(run: Run) -> Iterator[Finding]:
     if log is None:
         return
     yield from _isolated(run, log)
-    if any(facts.nccl_setting(run, name) is not None for name in _SWITCHES):
+    elsewhere = {seen.text(o, "name") for kind in ("environment.command", "environment.code") for o in seen.of(run, kind)}
+    if any(facts.nccl_setting(run, name) is not None or name in elsewhere for name in _SWITCHES):
         return
     if "staged" in log.classes:
         yield from _declined(run, log)

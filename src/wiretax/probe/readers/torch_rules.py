@@ -196,6 +196,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule("torch.rank_failed", r"^\s*(?:\[\d{1,4}\]:)?\s*rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)"),
     _rule("torch.rank_failed", r"failed \(exitcode: (?P<exit_code>-?\d{1,5})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: \d{1,10}\)"),
+    _rule("torch.rank_failed", r"\] Signal: [A-Z][\w ]{3,30} \((?P<signal>\d{1,2})\)"),
     _rule("torch.rank_failed", r"Signal (?P<signal>\d{1,2}) \(SIG\w{1,10}\) received by PID \d{1,10}"),
     _rule("ddp.find_unused_parameters", r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused"),
     _rule(
@@ -245,7 +246,7 @@ RULES: tuple[Rule, ...] = (
 TELLING = re.compile(
     r"[Ww]atchdog|NCCL|nccl|[Gg]loo|collective|[Bb]arrier|CUDA|CUBLAS|c10d|[Ss]ocket|TCPStore|[Tt]imed out|[Tt]imeout|GPU|[Bb]ackend"
     r"|[Rr]ank|allreduce|all_reduce|all-reduce|DDP|find_unused|reduction|bucket view|ready twice|producing loss|[Rr]edirects|RTX"
-    r"|kernel version|different devices|ECC|peer mapping|kernel image|illegal memory|exitcode|Signal |hostname to a|connect to|\+cpu"
+    r"|kernel version|different devices|ECC|peer mapping|kernel image|illegal memory|exitcode|Signal[ :]|hostname to a|connect to|\+cpu"
     r"|rror |driver|initialized|shared memory"
 )
 """A line without any of these words matches no rule."""
