@@ -74,3 +74,9 @@ def test_compose_and_kubernetes() -> None:
 @pytest.mark.parametrize("content", ["", "we run docker in production", "ipc: something odd here", "run the container"])
 def test_other_text_says_nothing_of_a_container(content: str) -> None:
     assert read(text(content)) == ()
+
+
+def test_the_warning_of_an_image_states_the_size_of_shared_memory() -> None:
+    (piece,) = read(text("NOTE: The SHMEM allocation limit is set to the default of 64MB.  This may be\n"))
+    assert piece.machine is not None and piece.machine.surroundings.dev_shm_bytes == 64 * 2**20
+    assert [entry.kind for entry in piece.observations] == ["container.shm_note"]

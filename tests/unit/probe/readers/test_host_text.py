@@ -125,3 +125,9 @@ def test_other_text_says_nothing_of_the_host(content: str) -> None:
 )
 def test_whether_infiniband_is_passed_to_the_container(line: str, present: bool) -> None:
     assert values(read(text(line))[0], "infiniband.device_files") == [{"present": present}]
+
+
+def test_the_release_of_a_kernel_alone_is_read() -> None:
+    (piece,) = read(text("$ uname -r\n5.10.102.1-microsoft-standard-WSL2\n"))
+    assert piece.machine is not None and piece.machine.surroundings.virtual_machine == "wsl2"
+    assert piece.machine.software.kernel == "5.10.102.1-microsoft-standard-WSL2"

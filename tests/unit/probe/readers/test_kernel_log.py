@@ -197,3 +197,9 @@ def test_a_flood_is_one_observation_with_a_count_and_its_host() -> None:
 @pytest.mark.parametrize("content", ["", "[    0.0] Linux version 6.8.0", "GPU 0: ok", "NVRM is the driver"])
 def test_other_lines_say_nothing(content: str) -> None:
     assert read(text(content)) == ()
+
+
+def test_a_fault_names_the_driver_of_its_device() -> None:
+    line = "[ 120.1] nvidia 0000:21:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0020 address=0xd0e00000 flags=0x0020]"
+    (entry,) = [entry for piece in read(text(line)) for entry in piece.observations]
+    assert (entry.values["driver"], entry.values["device"]) == ("nvidia", "00000000:21:00.0")

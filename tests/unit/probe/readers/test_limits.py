@@ -66,3 +66,8 @@ def test_a_configured_limit_is_not_the_limit_in_force(line: str, size: int | Non
 @pytest.mark.parametrize("content", ["", "the lock is locked", "ulimit is a shell builtin", "8192"])
 def test_other_text_sets_no_limit(content: str) -> None:
     assert read(text(content)) == ()
+
+
+def test_a_warning_of_libibverbs_states_the_limit() -> None:
+    (entry,) = [entry for piece in read(text("libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.\n")) for entry in piece.observations]
+    assert (entry.values["bytes"], entry.values["warned"]) == (65536, True)

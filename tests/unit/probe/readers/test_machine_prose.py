@@ -135,3 +135,27 @@ def test_the_backend_in_words(sentence: str, backend: str | None) -> None:
 
 def test_what_changed_nothing() -> None:
     assert outcomes("Setting NCCL_P2P_DISABLE=1 makes no difference.") == [("NCCL_P2P_DISABLE", "1", "no_change")]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("Training hangs unless NCCL_P2P_DISABLE=1 is set.", [("NCCL_P2P_DISABLE", "1", "ok")]),
+        ("After disabling IOMMU in the BIOS the hang is gone.", [("iommu", "off", "ok")]),
+        ("Disabling ACS makes no difference, it still hangs.", [("acs", "off", "no_change")]),
+        ("NCCL hangs; with iommu=pt it works", [("iommu", "passthrough", "ok")]),
+        ("# NCCL hang ; iommu=off -> ok", [("iommu", "off", "ok")]),
+        ("Since upgrading torch from 2.6 to 2.7 it hangs.", [("torch", "2.6", "ok"), ("torch", "2.7", "hang")]),
+        ("Driver 555.42 hangs; after upgrade to 560.35 it works.", [("driver", "555.42", "hang"), ("driver", "560.35", "ok")]),
+        ("Upgrading the driver did not fix the hang.", []),
+        ("Should I disable the IOMMU?", []),
+    ],
+)
+def test_cures_and_moves_between_versions(content: str, expected: list[tuple[Any, Any, Any]]) -> None:
+    assert outcomes(content) == expected
+
+
+@pytest.mark.parametrize("content", ["loss becomes NaN with P2P", "copies between GPUs return zeros with peer access"])
+def test_wrong_data_has_many_names(content: str) -> None:
+    (symptom,) = [entry for piece in read(text(content)) for entry in values(piece, "symptom")]
+    assert symptom["what"] == "wrong_data" and symptom["with_p2p"] is True

@@ -330,3 +330,8 @@ def test_only_nccl_settings_are_taken_from_the_environment_in_a_report() -> None
 )
 def test_a_report_of_nonsense_is_read_without_a_crash(changes: dict[str, Any]) -> None:
     assert len(read(report(**changes))) == 1
+
+
+def test_a_sentence_about_the_program_is_left_to_those_who_read_prose() -> None:
+    found, _ = read_bytes("x", b"# all_reduce_perf hangs with 2 GPUs; NCCL_P2P_DISABLE=1 -> ok\n")
+    assert {piece.format for piece in found} >= {"notes in prose"} and "nccl-tests" not in {piece.format for piece in found}

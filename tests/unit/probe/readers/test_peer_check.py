@@ -85,3 +85,13 @@ def test_the_verification_error_of_simple_p2p() -> None:
 )
 def test_bandwidths_and_ordinary_words_are_no_checks(line: str) -> None:
     assert observed(line) == []
+
+
+def test_an_answer_may_stand_on_the_next_line() -> None:
+    assert observed(">>> torch.cuda.can_device_access_peer(0, 1)\nFalse\n") == [{"source_gpu": 0, "target_gpu": 1, "access": False}]
+
+
+def test_bare_pairs_count_once_peer_access_was_spoken_of() -> None:
+    rows = "0 -> 1: True\n1 -> 0: False\n"
+    assert [entry["access"] for entry in observed("peer access:\n" + rows)] == [True, False]
+    assert observed("epochs:\n" + rows) == []

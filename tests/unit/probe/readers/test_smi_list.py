@@ -89,3 +89,9 @@ def test_another_machine_begins_where_a_number_comes_back_with_another_identity(
 )
 def test_other_lines_are_left_alone(content: str) -> None:
     assert read(text(content)) == ()
+
+
+def test_slices_whose_uuid_was_taken_out_are_read() -> None:
+    listed = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-xxxx)\n  MIG 3g.20gb     Device  0: (UUID: <redacted>)\n"
+    (piece,) = read(text(listed))
+    assert piece.machine is not None and piece.machine.gpus[0].mig == "enabled"

@@ -166,3 +166,10 @@ def test_other_bars_and_lines_are_no_training(line: str) -> None:
 )
 def test_a_launcher_says_how_many_processes_run(line: str, count: int) -> None:
     assert facts(line, "training.setting", "name", "value") == [("num_gpus", count)]
+
+
+def test_the_words_in_front_of_a_trainers_figures_speak_for_them() -> None:
+    log = "1 GPU: {'train_runtime': 301.2, 'train_samples_per_second': 33.2}\n"
+    log += "2 GPUs: {'train_runtime': 290.0, 'train_samples_per_second': 34.5}\n"
+    found = [entry.values for piece in read(text(log)) for entry in piece.observations if entry.kind == "training.rate"]
+    assert [(entry["num_gpus"], entry["samples_per_second"]) for entry in found] == [(1, 33.2), (2, 34.5)]

@@ -129,3 +129,12 @@ def test_tables_of_tools_are_other_readers(name: str) -> None:
 )
 def test_other_tables_are_left_alone(content: str) -> None:
     assert read(text(content)) == ()
+
+
+def test_a_column_of_busbw_alone_is_a_measure() -> None:
+    table = "| env | busbw |\n|---|---|\n| default | 3.1 GB/s |\n| NCCL_P2P_DISABLE=1 | 8.2 GB/s |\n"
+    found = [entry.values for piece in read(text(table)) for entry in piece.observations]
+    assert [(entry["setting"], entry["measure"], round(entry["bytes_per_second"] / 1e8)) for entry in found] == [
+        (None, "busbw", 31),
+        ("NCCL_P2P_DISABLE=1", "busbw", 82),
+    ]

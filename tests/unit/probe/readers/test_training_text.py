@@ -258,3 +258,10 @@ def test_a_limit_is_no_measurement_and_a_card_is_no_count() -> None:
 
 def test_a_clause_about_two_wires_is_about_neither() -> None:
     assert facts("from PCIe to NVLink all_reduce is 22 GB/s", "bandwidth.collective", "wire") == [(None,)]
+
+
+def test_the_count_nearest_to_a_figure_is_its_own() -> None:
+    line = "DDP 4x A10: 1 GPU 100 samples/s | 4 GPU 380 samples/s total with gradient accumulation 16: fine"
+    found = [entry for piece in read(text(line)) for entry in piece.observations]
+    assert [(e.values["num_gpus"], e.values["samples_per_second"]) for e in found if e.kind == "training.rate"] == [(1, 100.0), (4, 380.0)]
+    assert [e.values["area"] for e in found if e.kind == "training.remedy"] == ["accumulation"]

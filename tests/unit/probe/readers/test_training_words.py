@@ -148,3 +148,19 @@ def test_a_pair_of_gpus(text: str, pair: tuple[int, int]) -> None:
 def test_the_unit_of_a_column(heading: str, expected: tuple[str, float] | None) -> None:
     found = unit_of(heading)
     assert (found[:2] if found else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "seconds"),
+    [
+        ("1x 3090 takes 10 hours", 1, 36000.0),
+        ("a single 3090: 12 min", 1, 720.0),
+        ("two 4090s need 9 h", 2, 32400.0),
+        ("4x RTX 3090 took 30 minutes", 4, 1800.0),
+    ],
+)
+def test_a_card_by_its_number_is_no_figure(text: str, count: int, seconds: float) -> None:
+    found = words(text)
+    assert [word.value for word in found if word.kind == "count"] == [count]
+    assert quantity(text).si_value == seconds
+    assert not [word for word in found if word.kind == "number"]
