@@ -103,7 +103,7 @@ def test_a_rank_that_stops_while_it_starts_is_named(tmp_path):
 
 @pytest.mark.parametrize("moment", ["engine", "measuring"])
 def test_nothing_survives_a_killed_parent(tmp_path, moment):
-    check = Check(tmp_path, *SHORT)
+    check = Check(tmp_path, *SHORT, environment={"TMPDIR": str(tmp_path)})  # its folder is left for the next launch to sweep
     check.wait_for(check.engine if moment == "engine" else measuring_gloo(check))
     check.process.kill()
     check.process.communicate(timeout=20)
