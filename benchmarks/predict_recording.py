@@ -1,7 +1,9 @@
 """Predicts the recorded pair of H200s from its one-GPU recordings and its sweeps, and sets that beside what was measured.
 
     python benchmarks/predict_recording.py [--write benchmarks/results/prediction_recording.json]
-    python benchmarks/predict_recording.py --profiles FOLDER    with profiles of profile_one_gpu.py instead of the recorded one-GPU steps
+    python benchmarks/predict_recording.py --profiles benchmarks/results/h200 --write benchmarks/results/prediction_recording_elsewhere.json
+
+The second takes profiles of another H200 (profile_one_gpu.py), stretched to the bare step that was recorded on this pair.
 
 Prints every launch and every case (launches of one case together, their median as the truth), with the simpler predictors beside
 ours. Needs no GPU: the recording lies in ``tests/data/h200x2``, and ``tests/recorded_h200x2.py`` says what of it goes in. Exits 1 when a
@@ -26,6 +28,7 @@ from cases import Row, cases, inside, row, summary, summary_line, table  # noqa:
 from recorded_h200x2 import DATE, MACHINE, MULTIPROCESSORS, Truth, channels, measurements, profile, truths  # noqa: E402
 from wiretax.model.profile import Profile  # noqa: E402
 from wiretax.predict.baselines import baselines  # noqa: E402
+from wiretax.predict.clocks import stretched  # noqa: E402
 from wiretax.predict.contention import contention  # noqa: E402
 from wiretax.predict.forecast import predict  # noqa: E402
 from wiretax.predict.wire_curve import Wire  # noqa: E402
@@ -38,14 +41,21 @@ def predicted(truth: Truth, profiles: Path | None = None) -> Row:
     """One launch, from the sweep of its own launch and the bare step of its own host, or from a profile taken later."""
     found = measurements(truth.wire, truth.launch)
     wire = Wire.measured(found, truth.wire)
-    own = profile(truth.workload, truth.batch_size, truth.launch)
-    taken = profiles / f"{truth.workload}_b{truth.batch_size}.json" if profiles else None
+    own, timed = profile(truth.workload, truth.batch_size, truth.launch), None
+    taken = profiles / f"profile_{truth.workload}_b{truth.batch_size}.json" if profiles else None
     if taken is not None and taken.exists():
-        own = msgspec.json.decode(taken.read_bytes(), type=Profile)
+        # Of another H200, stretched to the bare step that one GPU of the recorded pair took.
+        timed, own = own.bare.step.seconds, msgspec.json.decode(taken.read_bytes(), type=Profile)
     beside = contention(found.overlap, truth.wire, 2, channels=channels(truth.wire), multiprocessors=MULTIPROCESSORS)
     return row(
-        predict(own, wire, truth.strategy, 2, contention=beside),
-        baselines(own, wire, 2, link=LINKS[truth.wire], traffic=1.5 if truth.strategy == "fsdp2" else 1.0),
+        predict(own, wire, truth.strategy, 2, contention=beside, one_gpu_seconds=timed),
+        baselines(
+            own if timed is None else stretched(own, timed / own.bare.step.seconds),
+            wire,
+            2,
+            link=LINKS[truth.wire],
+            traffic=1.5 if truth.strategy == "fsdp2" else 1.0,
+        ),
         truth.step_seconds,
         workload=truth.workload,
         strategy=truth.strategy,
@@ -77,11 +87,12 @@ def listed(one: Row) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, help="write the cases as JSON")
-    parser.add_argument("--profiles", type=Path, help="folder with NAME_bBATCH.json of profile_one_gpu.py")
+    parser.add_argument("--profiles", type=Path, help="folder with profile_NAME_bBATCH.json, taken by profile_one_gpu.py")
     arguments = parser.parse_args()
     launches = [predicted(truth, arguments.profiles) for truth in truths()]
     # The recording lay open while the method was built, so no case of it is held out.
-    found = [{**one, "listed": listed(one)} for one in cases(launches, held_out=False, device="cuda", machine=MACHINE, date=DATE)]
+    machine = MACHINE if arguments.profiles is None else f"{MACHINE}; profiles of another H200, stretched to the bare step of this pair"
+    found = [{**one, "listed": listed(one)} for one in cases(launches, held_out=False, device="cuda", machine=machine, date=DATE)]
     print("Every launch (milliseconds; errors of the simpler predictors on the right)\n" + table(launches))
     print("\nEvery case (medians of its launches)\n" + table(found))
     for title, rows in (("launches", launches), ("cases", found)):

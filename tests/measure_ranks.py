@@ -43,6 +43,7 @@ def run_ranks(
     *,
     deadline_seconds: float = 30.0,
     kill_after: float | None = None,
+    kill_at_bytes: int | None = None,
     enter: Callable[[int], None] | None = None,
     by_file: bool = False,
     variables: dict[str, str] | None = None,
@@ -51,6 +52,7 @@ def run_ranks(
 ) -> Left:
     """Runs ``function(rank, **arguments)`` in ``count`` processes.
 
+    All are killed after ``kill_after`` seconds, or as soon as a point of ``kill_at_bytes`` or more is written, however fast the host is.
     ``enter`` is called first in each (to enter a namespace); ``by_file`` meets through a file instead of a local port;
     ``gpus`` are NVML indices that CPU ranks pretend to have.
     """
@@ -68,14 +70,15 @@ def run_ranks(
         hidden = folder / ".port"
         hidden.write_text(str(server.port))
         hidden.rename(folder / "port")
-    codes = _wait(children, started + (kill_after if kill_after is not None else deadline_seconds + 10))
+    until = started + (kill_after if kill_after is not None else deadline_seconds + 10)
+    codes = _wait(children, until, lambda: kill_at_bytes is not None and _reached(folder / "results.0", kill_at_bytes))
     left = _read(folder, count, codes)
     left.seconds = time.monotonic() - started
     del server
     return left
 
 
-def _wait(children: list[int], until: float) -> list[int]:
+def _wait(children: list[int], until: float, enough: Callable[[], bool]) -> list[int]:
     codes: dict[int, int] = {}
     while len(codes) < len(children):
         for child in children:
@@ -83,12 +86,19 @@ def _wait(children: list[int], until: float) -> list[int]:
                 done, status = os.waitpid(child, os.WNOHANG)
                 if done:
                     codes[child] = os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
+        if time.monotonic() > until or enough():
             for child in set(children) - set(codes):
                 os.kill(child, signal.SIGKILL)
                 until = time.monotonic() + 60
         time.sleep(0.005)
     return [codes[child] for child in children]
+
+
+def _reached(path: Path, num_bytes: int) -> bool:
+    """Whether a whole line of the results is a point of so many bytes or more."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    values = [record["value"] for record in map(msgspec.json.decode, lines) if record["record"] == "Point"]
+    return any(value is not None and value["num_bytes"] >= num_bytes for value in values)
 
 
 def _child(folder, count, number, function, seconds, enter, by_file, variables, gpus, arguments) -> int:

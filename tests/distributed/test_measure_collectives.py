@@ -202,7 +202,7 @@ def test_when_a_rank_stops_answering_the_heartbeats_tell_which_and_what_was_meas
 
 
 def test_a_kill_in_the_middle_leaves_a_curve(tmp_path):
-    left = gloo_sweep(tmp_path, 2, operations=["all_reduce"], seconds=30, kill_after=2.5)
+    left = gloo_sweep(tmp_path, 2, operations=["all_reduce"], seconds=30, kill_at_bytes=2**16)
     assert left.exit_codes == [-signal.SIGKILL] * 2
     sizes = sorted(left.points["all_reduce", "eager", 2])
     assert len(sizes) >= 5

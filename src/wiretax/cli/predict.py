@@ -53,7 +53,12 @@ if TYPE_CHECKING:
 @click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens a sample, for --config and --preset.")
 @click.option("--checkpointing", is_flag=True, help="Activations are checkpointed, for --config and --preset.")
 @click.option("--gpu-memory", type=Size(), help="Memory of one GPU, to say what fits: 24GiB.")
-@click.option("--step-time", type=ShortTime(), help="Without a profile: the step on one GPU, 90ms. Bounds the efficiency.")
+@click.option(
+    "--step-time",
+    type=ShortTime(),
+    help="The step as timed on ONE GPU of the wire's machine, 90ms: stretches a profile taken elsewhere; without a profile it bounds the "
+    "efficiency.",
+)
 @click.option("--ladder", is_flag=True, help="What kinds of links give, from sockets over PCIe 3 to 6 to NVLink.")
 @click.option("--json", is_flag=True, help="Print the run document, and nothing else, on stdout.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the run document to this file as well.")
@@ -63,6 +68,7 @@ def command(**options: Any) -> int:
 
     \b
     wiretax predict --profile profile.json --wire RUN --strategy ddp,fsdp2,tp --gpus 2,4,8
+    wiretax predict --profile profile.json --wire RUN --step-time 92ms
     wiretax predict --profile profile.json --from all_reduce.txt --gpus 2
     wiretax predict --grad-bytes 200MB --busbw 22GB/s --gpus 2,8
     wiretax predict --ladder --params 7e9
@@ -118,7 +124,7 @@ def _model(options: dict[str, Any]) -> ModelSize | None:
     names = [name for name in ("grad_bytes", "params", "config", "preset") if options[name] is not None]
     if len(names) > 1:
         raise click.UsageError(f"{' and '.join('--' + name.replace('_', '-') for name in names)} are two sizes; give one.")
-    details = [name for name in ("recipe", "sequence_length", "gpu_memory", "step_time") if options[name] is not None]
+    details = [name for name in ("recipe", "sequence_length", "gpu_memory") if options[name] is not None]
     details += ["checkpointing"] if options["checkpointing"] else []
     if not names:
         if details:

@@ -49,7 +49,8 @@ class PredictOptions:
         busbw_bytes_per_second: one typed number instead.
         latency_seconds: of a typed wire, added to each call on 2 GPUs.
         model: sizes for the bare formula and the arithmetic of memory, instead of a profile.
-        one_gpu_seconds: the step on one GPU, which bounds the efficiency where only ``model`` is known.
+        one_gpu_seconds: the bare step as timed on one GPU of the wire's machine, of one workload at one batch: a profile taken elsewhere
+            is stretched to it. Where only ``model`` is known it bounds the efficiency.
         strategies: by any of their names.
         gpus: numbers of GPUs.
         batches: per GPU and micro-step; the profiles' own when empty.
@@ -167,6 +168,7 @@ def _profiles(options: PredictOptions, run: Run | None) -> tuple[Profile, ...]:
 
 def _steps(options: PredictOptions, names: Sequence[str], known: Sequence[KnownWire], profiles: tuple[Profile, ...], found: _Found) -> None:
     """Whole steps of every workload: each wire, strategy, batch and number of GPUs."""
+    _one_step(options, profiles)
     for workload in dict.fromkeys(one.workload.name for one in profiles):
         own = dict.fromkeys(one.workload.batch_size for one in profiles if one.workload.name == workload)
         for batch in options.batches or tuple(own):
@@ -174,9 +176,24 @@ def _steps(options: PredictOptions, names: Sequence[str], known: Sequence[KnownW
             if profile not in found.profiles:
                 found.profiles.append(profile)
             for number, wire in enumerate(known):
-                gpus, widen = _rates(profile, wire, found)
+                gpus, widen = _rates(profile, wire, found, timed=options.one_gpu_seconds is not None)
                 counts = ([1] if number == 0 else []) + [count for count in options.gpus if count > 1]
                 found.forecasts += _forecasts(options, names, wire, profile, batch, counts, gpus, widen)
+
+
+def _one_step(options: PredictOptions, profiles: Sequence[Profile]) -> None:
+    """One time is that of one workload at one batch.
+
+    Raises:
+        UsageError: a time was given and there are more.
+    """
+    workloads = {one.workload.name for one in profiles}
+    batches = options.batches or {one.workload.batch_size for one in profiles}
+    if options.one_gpu_seconds is not None and (len(workloads) > 1 or len(batches) > 1):
+        raise UsageError(
+            f"One step time for {len(workloads)} workloads at {len(batches)} batch sizes.",
+            do="Give a profile of one workload, and with --batch the batch size that the step was timed at.",
+        )
 
 
 def _forecasts(
@@ -201,6 +218,7 @@ def _forecasts(
                 options=options.levers,
                 contention=beside,
                 gpus=gpus,
+                one_gpu_seconds=options.one_gpu_seconds,
             ).forecast
             if count == 1:
                 yield _widened(replace(step, wire="none"), widen)
@@ -208,8 +226,11 @@ def _forecasts(
                 yield _widened(replace(step, assumptions=(f"the wire {known.wire.name} is {known.source}", *step.assumptions)), widen)
 
 
-def _rates(profile: Profile, known: KnownWire, found: _Found) -> tuple[Sequence[Compute], float]:
-    """Rates of the GPUs that the wire joins, and a spread to add where they are another kind and their rates are not known."""
+def _rates(profile: Profile, known: KnownWire, found: _Found, *, timed: bool) -> tuple[Sequence[Compute], float]:
+    """Rates of the GPUs that the wire joins, and a spread to add where they are another kind and their rates are not known.
+
+    Where the step itself was timed there, rates only say how much all GPUs slow each other down.
+    """
     measured = [one for one in known.measurements.compute if one.matmul_flops_per_second and one.memory_bytes_per_second]
     on_cpu = not any(one.gpus for one in known.measurements.collectives)
     names = sorted({gpu.name for gpu in found.machine.gpus if gpu.name}) if found.machine is not None and not on_cpu else []
@@ -223,6 +244,8 @@ def _rates(profile: Profile, known: KnownWire, found: _Found) -> tuple[Sequence[
         own, other = find_gpu(profile.device_name), find_gpu(names[0]) if len(names) == 1 else None
         scaled = as_measured(profile, own, other) if own is not None and other is not None else None
         how = "Its device time is scaled by the data sheets of both, and the interval is wider."
+    if timed:
+        scaled, how = measured, "Its times are stretched to the step timed there; how that splits over the phases is not known."
     if scaled is None:
         how = "Rates of both are not known, so nothing is scaled: the interval is far wider, and may still not hold the truth."
     finding = Finding(
@@ -232,12 +255,12 @@ def _rates(profile: Profile, known: KnownWire, found: _Found) -> tuple[Sequence[
         title=f"The profile was taken on {profile.device_name}, the wire joins {there}",
         evidence=(Evidence(source="profile", text=f"device_name = {profile.device_name}"), Evidence(source="wire", text=there)),
         effect=how,
-        remedy=f"Profile the step on one of {there}: `wiretax profile`.",
+        remedy=f"Profile the step on one of {there} (`wiretax profile`), or time one step there and give --step-time.",
         confirm="wiretax profile",
     )
     if finding not in found.findings:
         found.findings.append(finding)
-    return (scaled, 0.0) if scaled is not None else ((), 2 * OTHER_GPU_SIGMA)
+    return (scaled, OTHER_GPU_SIGMA / 2 if timed else 0.0) if scaled is not None else ((), 2 * OTHER_GPU_SIGMA)
 
 
 def _same_model(name: str, other: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from wiretax.errors import UsageError
 from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.measurement import Compute, Operation
 from wiretax.model.profile import Profile
+from wiretax.predict.clocks import settled, stretched, with_rates_of
 from wiretax.predict.contention import NO_CONTENTION, Contention
 from wiretax.predict.ddp import buckets, simulate_ddp
 from wiretax.predict.fsdp import sharded_groups, simulate_fsdp
@@ -30,6 +32,10 @@ UNPROFILED_HOST_SIGMA = 0.35
 """Host time of a strategy that was not profiled (recorded hosts: 0.8 to 1.6 ms a group)."""
 
 UNPROFILED_DEVICE_SIGMA = 0.05
+
+TIMED_SIGMA = 0.05
+"""Added for a profile stretched to one step timed elsewhere: the whole is known there, not how it splits over phases and clocks (the
+phases of two H200s, stretched to the same step, differ by 2 to 8 %)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,7 @@ def predict(
     options: Options = DEFAULTS,
     contention: Contention = NO_CONTENTION,
     gpus: Sequence[Compute] = (),
+    one_gpu_seconds: float | None = None,
     seed: int = SEED,
 ) -> Prediction:
     """Predicts one optimizer step.
@@ -69,6 +76,8 @@ def predict(
         options: the strategy's levers.
         contention: from :func:`~wiretax.predict.contention.contention`.
         gpus: measured rates of the GPUs that will run it.
+        one_gpu_seconds: the bare step at this batch as it was timed on one of those GPUs; a profile taken elsewhere is stretched to it,
+            instead of being scaled by rates.
         seed: of the Monte-Carlo draws; the same seed gives the same interval.
 
     Raises:
@@ -79,8 +88,16 @@ def predict(
     name = strategy_name(strategy)
     if num_gpus < 1:
         raise UsageError(f"{num_gpus} GPUs cannot train.", do="Ask for 1 GPU or more.")
+    profile = settled(profile)
+    timed: list[str] = []
+    if one_gpu_seconds is not None:
+        factor = one_gpu_seconds / work_of(profile, batch_size=batch_size).bare_seconds
+        profile = with_rates_of(stretched(profile, factor), gpus)
+        timed = [f"the profile's times are multiplied by {factor:.3f}: its step to the one timed on one GPU there"]
     work = work_of(profile, batch_size=batch_size, gpus=gpus)
     host_sigma, device_sigma = _spread(work, name, num_gpus)
+    if timed:
+        device_sigma = math.hypot(device_sigma, TIMED_SIGMA)
     wire_sigma = _wire_spread(work, wire, name, num_gpus, options)
     draws = draw(device_sigma=device_sigma, host_sigma=host_sigma, wire_sigma=wire_sigma, seed=seed)
     one_gpu = _one_gpu(work, options, name)
@@ -115,7 +132,7 @@ def predict(
         exposed_communication_seconds=exposed,
         peak_memory_bytes=memory.peak if memory else None,
         fits=memory.fits(profile.device_memory_bytes) if memory and profile.device_memory_bytes else None,
-        assumptions=tuple(dict.fromkeys([*work.assumptions, *notes, *(contention.assumptions if num_gpus > 1 else ())])),
+        assumptions=tuple(dict.fromkeys([*timed, *work.assumptions, *notes, *(contention.assumptions if num_gpus > 1 else ())])),
     )
     return Prediction(
         forecast=forecast,

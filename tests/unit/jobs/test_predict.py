@@ -143,6 +143,17 @@ def test_where_neither_is_known_nothing_is_scaled_and_the_range_is_far_wider(sav
         assert two.step_seconds.low < two.step_seconds.expected / 1.4
 
 
+def test_a_step_timed_on_the_wires_machine_stretches_the_profile_instead_of_rates(saved):
+    options = saved(gpus=("slow", "slow"), compute=[rates(0.5e14, 0.5e12)])
+    scaled, timed = (predict(PredictOptions(**options, gpus=(2,), one_gpu_seconds=given)) for given in (None, 0.048))
+    alone, pair = timed.forecasts
+    assert alone.step_seconds.expected == pytest.approx(0.048)
+    assert any("multiplied by 1.500" in note for note in pair.assumptions)
+    assert "stretched to the step timed there" in timed.findings[0].effect
+    ranges = [run.forecasts[1].step_seconds.high / run.forecasts[1].step_seconds.low for run in (timed, scaled)]
+    assert ranges[0] < ranges[1]
+
+
 def test_a_cpu_profile_over_a_wire_of_gpus_is_warned_of_and_over_one_of_ranks_not(saved):
     cpu = made_up.profile(device="cpu")
     assert predict(PredictOptions(**saved(cpu, gpus=("NVIDIA H200",) * 2), gpus=(2,))).findings
@@ -191,6 +202,10 @@ def test_the_ladder_goes_from_sockets_over_pcie_generations_to_nvlink():
         ({"busbw_bytes_per_second": 1e9, "tables": ("x",)}, "are two wires"),
         ({"busbw_bytes_per_second": 1e9, "model": ModelSize.of_gradients(1e6), "strategies": ("magic",)}, "'magic' is no strategy"),
         ({"ladder": True, "busbw_bytes_per_second": 1e9}, "it takes no wire"),
+        (
+            {"profile": str(EXAMPLE / "profiles.json"), "busbw_bytes_per_second": 1e9, "one_gpu_seconds": 0.1},
+            "One step time for 2 workloads at 2 batch sizes",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(options, words):
