@@ -143,7 +143,7 @@ def _all_times(value: Any, factor: float) -> Any:
     """A record with every field of seconds multiplied, however deep."""
     if isinstance(value, tuple):
         return type(value)(_all_times(one, factor) for one in value)
-    if not is_dataclass(value):
+    if isinstance(value, type) or not is_dataclass(value):
         return value
     changed: dict[str, Any] = {}
     for one in fields(value):
