@@ -145,6 +145,7 @@ def _all_times(value: Any, factor: float) -> Any:
         return type(value)(_all_times(one, factor) for one in value)
     if isinstance(value, type) or not is_dataclass(value):
         return value
+    record: Any = value
     changed: dict[str, Any] = {}
     for one in fields(value):
         own = getattr(value, one.name)
@@ -152,4 +153,4 @@ def _all_times(value: Any, factor: float) -> Any:
             changed[one.name] = tuple(each * factor for each in own) if isinstance(own, tuple) else own * factor
         elif isinstance(own, tuple) or is_dataclass(own):
             changed[one.name] = _all_times(own, factor)
-    return replace(value, **changed)
+    return replace(record, **changed)
