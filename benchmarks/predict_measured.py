@@ -3,14 +3,17 @@
     python benchmarks/predict_measured.py --profiles FOLDER RUN.json RUN.json RUN.json [--write benchmarks/results/prediction_NAME.json]
 
 ``FOLDER`` holds the profiles of ``profile_one_gpu.py`` (NAME_bBATCH.json); without it those in the runs are taken. Each run document
-is one launch: its steps on several GPUs are the truth, its own sweeps the wire. Steps of a workload and batch without a profile are
-left out and named.
+is one launch (of ``train_launch.py`` or ``wiretax scale``): its steps on several GPUs are the truth, its own sweeps the wire; with
+``--wire-up-to 2`` only what was measured between two GPUs, and the model of the wire does the rest. A profile at another batch is scaled,
+as ``wiretax predict`` does. Steps of a workload without a profile are left out and named.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +28,7 @@ from wiretax.model.training import StepTiming
 from wiretax.predict.baselines import baselines
 from wiretax.predict.contention import measured_contention
 from wiretax.predict.forecast import predict
+from wiretax.predict.options import Options
 from wiretax.predict.wire_curve import Wire
 from wiretax.store.folder import load_run
 
@@ -43,9 +47,10 @@ def predicted(run: Run, launch: int, profiles: dict[tuple[str, int], Profile], l
     for step in run.training.steps:
         if step.num_gpus < 2 or step.strategy == "none":
             continue
-        own = profiles.get((step.workload, step.batch_per_gpu))
+        same = [one for (workload, _), one in profiles.items() if workload == step.workload]
+        own = min(same, key=lambda one: abs(math.log(one.workload.batch_size / step.batch_per_gpu)), default=None)
         if own is None:
-            left_out.append(f"{step.workload} at batch {step.batch_per_gpu}: no profile")
+            left_out.append(f"{step.workload}: no profile")
             continue
         try:
             rows.append(_row(run, launch, step, own))
@@ -56,18 +61,42 @@ def predicted(run: Run, launch: int, profiles: dict[tuple[str, int], Profile], l
 
 def _row(run: Run, launch: int, step: StepTiming, own: Profile) -> Row:
     wire = Wire.measured(run.measurements, step.wire)
+    options = Options(accumulation_steps=step.accumulation_steps)
     beside = measured_contention(run.measurements, own, step.wire, step.num_gpus)
     return row(
-        predict(own, wire, step.strategy, step.num_gpus, contention=beside, gpus=run.measurements.compute),
-        baselines(own, wire, step.num_gpus, traffic=1.5 if step.strategy in ("fsdp2", "hsdp") else 1.0),
+        predict(
+            own,
+            wire,
+            step.strategy,
+            step.num_gpus,
+            batch_size=step.batch_per_gpu,
+            options=options,
+            contention=beside,
+            gpus=run.measurements.compute,
+        ),
+        baselines(
+            own,
+            wire,
+            step.num_gpus,
+            batch_size=step.batch_per_gpu,
+            accumulation_steps=step.accumulation_steps,
+            traffic=1.5 if step.strategy in ("fsdp2", "hsdp") else 1.0,
+        ),
         step.step_seconds,
-        workload=step.workload,
+        workload=step.workload if step.accumulation_steps == 1 else f"{step.workload} x{step.accumulation_steps}",
         strategy=step.strategy,
         wire=step.wire,
         num_gpus=step.num_gpus,
         batch_per_gpu=step.batch_per_gpu,
         launch=launch,
     )
+
+
+def up_to(run: Run, world_size: int) -> Run:
+    """The run as if no more GPUs than these had been measured together; the steps stay."""
+    kept = tuple(one for one in run.measurements.collectives if one.world_size <= world_size)
+    beside = tuple(one for one in run.measurements.overlap if one.world_size <= world_size)
+    return dataclasses.replace(run, measurements=dataclasses.replace(run.measurements, collectives=kept, overlap=beside))
 
 
 def _machine(runs: Sequence[Run]) -> str:
@@ -83,10 +112,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--profiles", type=Path)
+    parser.add_argument("--wire-up-to", type=int, metavar="GPUS", help="use only what was measured between so many GPUs")
     parser.add_argument("--tuned-on", nargs="*", default=[], help="workloads that were looked at while the method was built")
     parser.add_argument("--write", type=Path, help="write the cases as JSON")
     arguments = parser.parse_args()
     runs = [load_run(path) for path in arguments.runs]
+    if arguments.wire_up_to is not None:
+        runs = [up_to(run, arguments.wire_up_to) for run in runs]
     profiles = load_profiles(arguments.profiles, runs)
     left_out: list[str] = []
     launches = [one for launch, run in enumerate(runs, 1) for one in predicted(run, launch, profiles, left_out)]

@@ -6,6 +6,12 @@ check       wall-clock and run documents of ``wiretax check``: default as found;
             shared memory off
 nccl_tests  three interleaved rounds of nccl-tests (``--nccl-tests FOLDER`` holds the built programs) and of our own sweep, per wire
 faults      a rank killed and a rank stopped in the middle of an all-reduce on the real wire
+profiles    the step of every workload on GPU 0 alone (``profile_one_gpu.py``)
+train       three launches of ``train_launch.py``: every wire measured and trained over; ``--counts 2,4`` for more numbers of GPUs
+predictions predicted from the profiles and each launch's wire, beside what was trained; with more than two GPUs also from the wire
+            between two of them alone
+seed1       the 1.7 B model over sockets (with P2P off where there are more than two GPUs): two GPUs slower than one, found by
+            ``check`` before anything is trained, and confirmed by ``scale``
 """
 
 from __future__ import annotations
@@ -35,6 +41,10 @@ PROGRAMS = {
 }
 LARGEST = {"default": "1G", "p2p_off": "512M", "socket": "64M"}
 ROUNDS = 3
+HERE = Path(__file__).parent
+PROFILED = ("llama350m:8", "encoder110m:32", "resnet50:64", "gpt1.7b:4")
+PROFILED_CPU = ("llama-tiny:4", "encoder-tiny:8", "convnet-tiny:8")
+SEED1_STRATEGIES = "ddp,FULL_SHARD,SHARD_GRAD_OP"
 
 
 def check(arguments: list[str], environment: dict[str, str], out: Path, timeout: float) -> dict[str, Any]:
@@ -85,6 +95,15 @@ def prove_nccl_tests(out: Path, ranks: list[str], programs: Path, gpus: int) -> 
                 *ranks,
             ]
             check(wanted, {}, out / f"ours_{wire}_{number}.json", 120)
+
+
+def prove_world_sizes(out: Path, programs: Path, counts: list[int]) -> None:
+    """All-reduce of nccl-tests at the smaller numbers of GPUs; our own sweep has measured them with the largest."""
+    for count in counts:
+        command = [str(programs / PROGRAMS["all_reduce"]), "-b", "8", "-e", LARGEST["default"], "-f", "2", "-g", str(count)]
+        done = subprocess.run(command, env={**os.environ, **WIRES["default"]}, capture_output=True, text=True, timeout=150, check=False)
+        (out / f"nccl_tests_all_reduce_default_on_{count}_gpus.txt").write_text(done.stdout)
+        print("all_reduce on", count, done.returncode, done.stderr[-200:], flush=True)
 
 
 def command_of(pid: int) -> bytes:
@@ -143,6 +162,59 @@ def prove_faults(out: Path, ranks: list[str]) -> None:
     (out / "faults.json").write_text(json.dumps(rows, indent=1))
 
 
+def script(name: str, *arguments: str, timeout: float, environment: dict[str, str] | None = None) -> int:
+    """Another benchmark of this folder, its output passed on."""
+    command = [sys.executable, str(HERE / name), *arguments]
+    done = subprocess.run(command, env={**os.environ, **(environment or {})}, timeout=timeout, check=False)
+    print(json.dumps({"script": name, "arguments": arguments, "exit_code": done.returncode}), flush=True)
+    return done.returncode
+
+
+def prove_profiles(out: Path, ranks: list[str]) -> None:
+    """GPU 0 alone; the others stay idle."""
+    cases, where = (PROFILED_CPU, ["--device", "cpu"]) if ranks else (PROFILED, [])
+    parts = ["--parts", "bare", "ddp", "fsdp2", "tp", "fsdp2_grad_op"]
+    arguments = [str(out / "profiles"), "--seconds", "330", "--sample-seconds", "1.5", "--cases", *cases, *parts, *where]
+    script("profile_one_gpu.py", *arguments, timeout=400, environment={} if ranks else {"CUDA_VISIBLE_DEVICES": "0"})
+
+
+def prove_train(out: Path, ranks: list[str], gpus: int, counts: str) -> None:
+    """Launches in turns over all wires; earlier ones of the same folder stay."""
+    first = len(list(out.glob("train_*.json")))
+    for number in range(first, first + ROUNDS):
+        script("train_launch.py", str(out / f"train_{number}.json"), "--gpus", str(gpus), "--counts", counts, *ranks, timeout=450)
+
+
+def prove_predictions(out: Path, gpus: int) -> None:
+    """The tables; no GPU is needed for them."""
+    launches = sorted(map(str, out.glob("train_*.json")))
+    common = [*launches, "--profiles", str(out / "profiles"), "--tuned-on", "gpt1.7b", "gpt1.7b x4"]
+    script("predict_measured.py", *common, "--write", str(out / f"prediction_gpus_{gpus}.json"), timeout=120)
+    if gpus > 2:
+        name = f"prediction_gpus_{gpus}_from_the_wire_of_2.json"
+        script("predict_measured.py", *common, "--wire-up-to", "2", "--write", str(out / name), timeout=120)
+
+
+def prove_seed1(out: Path, ranks: list[str], gpus: int) -> None:
+    """The wire first, then the training that it costs."""
+    wire = "socket" if gpus == 2 else "p2p_off"
+    environment = {} if ranks else WIRES[wire]
+    found = check(["--quick", *ranks], environment, out / "seed1_check.json", 90)
+    subject = ["--preset", "gpt-tiny", "--device", "cpu"] if ranks else ["--preset", "gpt1.7b"]
+    counts = ",".join(str(2**power) for power in range(gpus.bit_length()))
+    document = out / "seed1_scale.json"
+    command = [sys.executable, "-m", "wiretax", "scale", "--gpus", counts, *subject, "--strategy", SEED1_STRATEGIES]
+    command += ["--steps", "10", "--budget", "280s", "--no-save", "--out", str(document)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=320, check=False)
+    document.with_suffix(".txt").write_text(done.stdout)
+    row: dict[str, Any] = {"wire": wire, "check": found, "scale_exit_code": done.returncode}
+    if document.exists():
+        steps = json.loads(document.read_text())["training"]["steps"]
+        row["samples_per_second"] = {f"{one['strategy']} on {one['num_gpus']}": one["samples_per_second"] for one in steps}
+    print(json.dumps(row), flush=True)
+    (out / "seed1.json").write_text(json.dumps(row, indent=1))
+
+
 def main() -> None:
     """The parts that were asked for, one after another; one that fails does not stop the next."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -150,6 +222,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--nccl-tests", type=Path, default=Path("nccl-tests/build"))
     parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--counts", help="numbers of GPUs to train at: 2,4; all of them without it")
     parser.add_argument("--cpu-ranks", type=int)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -161,8 +234,18 @@ def main() -> None:
                 prove_check(options.out, ranks)
             elif part == "nccl_tests":
                 prove_nccl_tests(options.out, ranks, options.nccl_tests, options.gpus)
+                counts = [int(one) for one in (options.counts or "").split(",") if one]
+                prove_world_sizes(options.out, options.nccl_tests, [] if ranks else [one for one in counts if one < options.gpus])
             elif part == "faults":
                 prove_faults(options.out, ranks)
+            elif part == "profiles":
+                prove_profiles(options.out, ranks)
+            elif part == "train":
+                prove_train(options.out, ranks, options.gpus, options.counts or str(options.gpus))
+            elif part == "predictions":
+                prove_predictions(options.out, options.gpus)
+            elif part == "seed1":
+                prove_seed1(options.out, ranks, options.gpus)
             else:
                 parser.error(f"there is no part {part!r}")
         except (OSError, subprocess.SubprocessError, ValueError) as error:

@@ -29,7 +29,11 @@ class StepTiming:
     wire: str
     workload: str
     batch_per_gpu: int
+    """Of one micro-step."""
+    accumulation_steps: int = 1
+    """Micro-steps of one optimizer step."""
     step_seconds: float
+    """Of one optimizer step."""
     samples_seconds: tuple[float, ...] = ()
     samples_per_second: float
     """Global: all GPUs together."""

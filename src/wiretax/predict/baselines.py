@@ -38,21 +38,36 @@ class Baselines:
     """As ``perfect_overlap``, with NCCL's constant for the link instead of a measurement; None where it has none."""
 
 
-def baselines(profile: Profile, wire: Wire, world_size: int, *, link: str | None = None, traffic: float = 1.0) -> Baselines:
+def baselines(
+    profile: Profile,
+    wire: Wire,
+    world_size: int,
+    *,
+    batch_size: int | None = None,
+    accumulation_steps: int = 1,
+    link: str | None = None,
+    traffic: float = 1.0,
+) -> Baselines:
     """The simpler predictors on the same inputs.
 
     Args:
         profile: of the step on one GPU.
         wire: measured.
         world_size: GPUs.
+        batch_size: per GPU and micro-step, to which forward and backward are scaled; None for the profile's own.
+        accumulation_steps: micro-steps; the gradients travel once.
         link: key of :data:`TUNER_BUSBW`, None where NCCL's tuner has no constant.
         traffic: bytes on the wire over those of one all-reduce of the gradients (1.5 for full sharding).
     """
     gradients = traffic * sum(one.gradient_bytes for one in profile.parameters)
     curve = wire.curve("all_reduce", world_size)
     busbw = curve.busbw(curve.num_bytes[-1]) if curve.num_bytes else 0.0
-    step = profile.bare.step.seconds
-    outside = profile.bare.forward.elapsed.seconds + profile.bare.optimizer.elapsed.seconds
+    bare = profile.bare
+    update = bare.optimizer.elapsed.seconds
+    ratio = 1.0 if batch_size is None else batch_size / profile.workload.batch_size
+    micro_step = ratio * (bare.step.seconds - update)
+    step = accumulation_steps * micro_step + update
+    outside = (accumulation_steps - 1) * micro_step + ratio * bare.forward.elapsed.seconds + update
     measured = all_reduce_seconds(gradients, busbw, world_size) if busbw else 0.0
     tuner = None if link is None else max(step, outside + all_reduce_seconds(gradients, TUNER_BUSBW[link], world_size))
     return Baselines(

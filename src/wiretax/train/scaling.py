@@ -161,6 +161,7 @@ def _timed(rank: Rank, case: Case, wire: str, steps: int, how: Settings, levers:
         wire=wire,
         workload=real.workload,
         batch_per_gpu=case.batch_per_gpu,
+        accumulation_steps=how.accumulation_steps,
         step_seconds=step_seconds,
         samples_seconds=tuple(float(f"{one:.6g}") for one in real.steps),
         samples_per_second=replicas * case.batch_per_gpu * how.accumulation_steps / step_seconds,

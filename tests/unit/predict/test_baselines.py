@@ -28,3 +28,13 @@ def test_the_tuner_knows_links_and_not_this_wire():
 
 def test_full_sharding_moves_half_as_much_again():
     assert baselines(profile(), wire(1e9, 0.0), 2, traffic=1.5).no_overlap == pytest.approx(0.032 + 1.5 * WHOLE / 1e9, rel=1e-3)
+
+
+def test_another_batch_and_accumulated_micro_steps_lengthen_the_step_and_not_the_wire():
+    doubled = baselines(profile(), wire(1e9, 0.0), 2, batch_size=16)
+    accumulated = baselines(profile(), wire(1e9, 0.0), 2, accumulation_steps=3)
+
+    assert doubled.linear == pytest.approx(2 * 0.030 + 0.002)
+    assert accumulated.linear == pytest.approx(3 * 0.030 + 0.002)
+    assert accumulated.no_overlap - accumulated.linear == pytest.approx(WHOLE / 1e9, rel=1e-3)
+    assert accumulated.perfect_overlap == pytest.approx(2 * 0.030 + 0.012 + WHOLE / 1e9, rel=1e-3)
