@@ -35,9 +35,9 @@ BASELINES = {
 }
 
 
-def load(folder: Path = RESULTS) -> list[tuple[str, list[dict[str, Any]]]]:
-    """File name and cases of every result, by name."""
-    return [(path.name, json.loads(path.read_text(encoding="utf-8"))["cases"]) for path in sorted(folder.glob("prediction_*.json"))]
+def load(kind: str = "prediction", folder: Path = RESULTS) -> list[tuple[str, list[dict[str, Any]]]]:
+    """File name and cases of every result of a kind, by name."""
+    return [(path.name, json.loads(path.read_text(encoding="utf-8"))["cases"]) for path in sorted(folder.glob(f"{kind}_*.json"))]
 
 
 def error(case: dict[str, Any]) -> float:
@@ -56,15 +56,15 @@ def counts(case: dict[str, Any]) -> bool:
     return case.get("listed", "error") == "error" and (spread is None or spread <= REPEATABLE)
 
 
-def page(results: Sequence[tuple[str, list[dict[str, Any]]]]) -> str:
-    """The page as text."""
+def page(results: Sequence[tuple[str, list[dict[str, Any]]]], memory: Sequence[tuple[str, list[dict[str, Any]]]] = ()) -> str:
+    """The page as text, of steps and of memory."""
     parts = [
         "# How accurate the predictions are\n",
         (
-            "Written by `benchmarks/accuracy.py` from `benchmarks/results/prediction_*.json`; do not edit. Each row is one case: one\n"
-            "workload, strategy, wire, batch and number of GPUs. Predicted from ONE GPU's profile and the measured wire; nothing is\n"
-            "fitted on the steps it predicts. The truth is the median of the launches; their spread is given from three launches on.\n"
-            "*Held out* says that the case was not looked at while the method was built.\n"
+            "Written by `benchmarks/accuracy.py` from `benchmarks/results/{prediction,memory}_*.json`; do not edit. Each row is one\n"
+            "case: one workload, strategy, wire, batch and number of GPUs. Predicted from ONE GPU's profile and the measured wire;\n"
+            "nothing is fitted on the steps it predicts. The truth is the median of the launches; their spread is given from three\n"
+            "launches on. *Held out* says that the case was not looked at while the method was built.\n"
         ),
         "## Summary\n",
         _summary(results),
@@ -74,6 +74,8 @@ def page(results: Sequence[tuple[str, list[dict[str, Any]]]]) -> str:
     ]
     for name, found in results:
         parts += [f"\n## {name}\n", _machines(found), _cases(found)]
+    for name, found in memory:
+        parts += [f"\n## {name}\n", "Peak memory of one GPU, predicted from ONE GPU's profile.\n", _memory_machines(found), _memory(found)]
     return "\n".join(parts) + "\n"
 
 
@@ -147,10 +149,46 @@ def _cases(found: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _memory_machines(found: Sequence[dict[str, Any]]) -> str:
+    return "\n".join(dict.fromkeys(f"{case['machine']}, {case['date']}.\n" for case in found))
+
+
+def _memory(found: Sequence[dict[str, Any]]) -> str:
+    titles = (
+        "workload",
+        "strategy",
+        "GPUs",
+        "backend",
+        "batch",
+        "low GB",
+        "predicted GB",
+        "high GB",
+        "measured GB",
+        "of",
+        "error",
+        "inside",
+    )
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    for case in found:
+        low, predicted, high, measured, least, most = (
+            case[f"{key}_bytes"] for key in ("low", "predicted", "high", "measured", "measured_least", "measured_most")
+        )
+        cells = [
+            *(case["workload"], case["strategy"], str(case["num_gpus"]), case["backend"], str(case["batch_per_gpu"])),
+            *(f"{one / 1e9:.2f}" for one in (low, predicted, high)),
+            f"{measured / 1e9:.2f}" + ("" if most / least < 1.005 else f" ({least / 1e9:.2f} to {most / 1e9:.2f})"),
+            f"{case['launches']} launches" if case["launches"] > 1 else "1 launch",
+            f"{predicted / measured - 1:+.1%}",
+            "yes" if low <= least and most <= high else "no",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
-    text = page(load())
+    text = page(load(), load("memory"))
     if parser.parse_args().check:
         stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text
         print(f"{PAGE.name} is {'stale: run python benchmarks/accuracy.py' if stale else 'up to date'}")

@@ -35,7 +35,9 @@ def case(**changes):
 
 
 def test_the_committed_page_is_what_the_results_say(accuracy):
-    assert accuracy.PAGE.read_text(encoding="utf-8") == accuracy.page(accuracy.load()), "run python benchmarks/accuracy.py"
+    assert accuracy.PAGE.read_text(encoding="utf-8") == accuracy.page(accuracy.load(), accuracy.load("memory")), (
+        "run python benchmarks/accuracy.py"
+    )
 
 
 def test_every_case_and_every_published_error_is_on_the_page(accuracy):
@@ -55,3 +57,26 @@ def test_a_case_that_does_not_repeat_is_judged_by_its_interval_alone(accuracy):
 def test_an_interval_that_misses_the_truth_is_shown_as_missing_it(accuracy):
     assert not accuracy.inside(case(measured_seconds=1.2))
     assert "| no |" in accuracy.page([("prediction_x.json", [case(measured_seconds=1.2)])])
+
+
+def test_a_peak_outside_its_interval_is_shown_as_missed(accuracy):
+    peak = {
+        "workload": "w",
+        "strategy": "ddp",
+        "num_gpus": 2,
+        "backend": "nccl",
+        "batch_per_gpu": 8,
+        "launches": 3,
+        "machine": "m",
+        "date": "d",
+        "low_bytes": 9e9,
+        "predicted_bytes": 10e9,
+        "high_bytes": 11e9,
+        "measured_bytes": 10e9,
+    }
+    found = [{**peak, "measured_least_bytes": 10e9, "measured_most_bytes": most} for most in (10e9, 12e9)]
+
+    first, second = accuracy.page([], [("memory_x.json", found)]).splitlines()[-2:]
+
+    assert "| 10.00 | 3 launches | +0.0% | yes |" in first
+    assert "| 10.00 (10.00 to 12.00) | 3 launches | +0.0% | no |" in second

@@ -22,13 +22,14 @@ def benchmark(monkeypatch):
     return predict_measured
 
 
-def run(number: int, seconds: float, *, workload: str = "made up", batch: int = 8) -> Run:
+def run(number: int, seconds: float, *, workload: str = "made up", batch: int = 8, micro_steps: int = 1, world_sizes=(2,)) -> Run:
     timing = StepTiming(
         strategy="ddp",
-        num_gpus=2,
+        num_gpus=max(world_sizes),
         wire="default",
         workload=workload,
         batch_per_gpu=batch,
+        accumulation_steps=micro_steps,
         step_seconds=seconds,
         samples_per_second=16 / seconds,
         missing={"efficiency_fraction": "made up", "peak_memory_bytes": "made up"},
@@ -38,7 +39,7 @@ def run(number: int, seconds: float, *, workload: str = "made up", batch: int = 
         run_id=f"r{number}",
         created_at="2026-11-30T00:00:00Z",
         tool=Tool(version="0"),
-        measurements=Measurements(collectives=(sweep("all_reduce", 2, sizes),)),
+        measurements=Measurements(collectives=tuple(sweep("all_reduce", count, sizes) for count in world_sizes)),
         training=Training(steps=(timing,)),
         missing={"machine": "made up"},
     )
@@ -74,4 +75,35 @@ def test_a_step_without_a_profile_is_left_out_by_name(benchmark, monkeypatch, tm
     file.write_bytes(encode(run(0, 0.06, workload="unknown")))
 
     assert call(benchmark, monkeypatch, file) == 1
-    assert "unknown at batch 8: no profile" in capsys.readouterr().err
+    assert "unknown: no profile" in capsys.readouterr().err
+
+
+def test_accumulated_steps_are_a_workload_of_their_own_at_the_batch_that_was_trained(benchmark, monkeypatch, tmp_path):
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "made_up_b8.json").write_bytes(msgspec.json.encode(profile(free_steps=[ddp_free()])))
+    files = []
+    for micro_steps in (1, 4):
+        files.append(tmp_path / f"run{micro_steps}.json")
+        files[-1].write_bytes(encode(run(micro_steps, 0.06, batch=16, micro_steps=micro_steps)))
+
+    call(benchmark, monkeypatch, *files, "--profiles", tmp_path / "profiles", "--write", tmp_path / "out.json")
+
+    one, four = json.loads((tmp_path / "out.json").read_text())["cases"]
+    assert (one["workload"], four["workload"]) == ("made up", "made up x4")
+    assert one["batch_per_gpu"] == 16
+    assert four["predicted_seconds"] == pytest.approx(one["predicted_seconds"] + 3 * 2 * 0.030, rel=0.05)
+
+
+def test_the_wire_between_two_alone_leaves_the_model_to_say_what_four_do(benchmark, monkeypatch, tmp_path):
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "made_up_b8.json").write_bytes(msgspec.json.encode(profile(free_steps=[ddp_free()])))
+    file = tmp_path / "run.json"
+    file.write_bytes(encode(run(0, 0.2, world_sizes=(2, 4))))
+    widths = []
+    for more in ([], ["--wire-up-to", 2]):
+        call(benchmark, monkeypatch, file, "--profiles", tmp_path / "profiles", "--write", tmp_path / "out.json", *more)
+        (case,) = json.loads((tmp_path / "out.json").read_text())["cases"]
+        assert case["num_gpus"] == 4
+        widths.append(case["high_seconds"] / case["low_seconds"])
+
+    assert widths[1] > widths[0]

@@ -101,9 +101,14 @@ def predict_memory(
             slope = slope if len({one.batch_size for one in own}) > 1 else growing * shares.activations
             base = base if len({one.batch_size for one in own}) > 1 else own[0].peak_bytes - slope * own[0].batch_size
             peak, low, high = base + slope * batch, 0.0, 0.0
+            notes = [f"the peak of {name} was measured with communication free"]
+            if name in ("ddp", "powersgd", "zero1"):
+                # Real reductions may hold the first buckets until new ones are made; free ones never do.
+                low = min(max(at_forward + 2 * gradients - peak, 0.0), gradients)
+                peak += low
+                notes += ["NCCL may hold DDP's first buckets while it makes new ones"] if low else []
             extra = max(peak - at_forward, 0.0)
             half = MEASURED_FRACTION
-            notes = [f"the peak of {name} was measured with communication free"]
     elif name == "none" and len({one.batch_size for one in profile.memory if one.strategy == "none"}) > 1:
         half = MEASURED_FRACTION
     return Memory(

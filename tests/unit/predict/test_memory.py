@@ -90,6 +90,18 @@ def test_a_strategys_own_measured_peak_counts_before_arithmetic():
     assert predict_memory(own, "fsdp2", 8).peak.expected != pytest.approx(memory.peak.expected)
 
 
+def test_real_reductions_may_hold_a_second_set_of_buckets_that_free_ones_do_not():
+    buckets = WEIGHTS  # gradients in the dtype of the weights
+    own = profile(memory=[point(4), point(16), point(4, strategy="ddp", extra=buckets), point(16, strategy="ddp", extra=buckets)])
+
+    peak = predict_memory(own, "ddp", 2).peak
+
+    bare = WEIGHTS + STATES + 8 * SAMPLE
+    assert peak.expected == pytest.approx(bare + 2 * buckets)
+    assert peak.low == pytest.approx(0.98 * (bare + buckets))
+    assert peak.high == pytest.approx(1.02 * (bare + 2 * buckets))
+
+
 def test_accumulation_keeps_gradients_alive():
     once = predict_memory(measured(), "none", 1)
     twice = predict_memory(measured(), "none", 1, options=Options(accumulation_steps=2))
@@ -139,11 +151,13 @@ def test_sgd_keeps_no_states():
     assert predict_memory(plain, "none", 1).optimizer == 0.0
 
 
-@pytest.mark.parametrize("truth", truths(), ids=lambda one: f"{one.wire}-{one.launch}-{one.workload}-{one.strategy}-{one.batch_size}")
+# FSDP2 of the small model ran in the process of the large one, whose memory it still held (fake backend: 8.7 GiB alone, 10.7 after).
+@pytest.mark.parametrize(
+    "truth",
+    [one for one in truths() if (one.workload, one.strategy) != ("gpt124m", "fsdp2")],
+    ids=lambda one: f"{one.wire}-{one.launch}-{one.workload}-{one.strategy}-{one.batch_size}",
+)
 def test_the_recorded_peaks_lie_inside(truth):
-    if truth.strategy == "fsdp2" and truth.workload == "gpt124m":
-        pytest.skip("it ran in the process of the large model, whose memory it still holds (fake backend: 8.7 GiB alone, 10.7 after)")
-
     memory = predict_memory(recorded_profile(truth.workload, truth.batch_size, truth.launch), truth.strategy, 2)
 
     assert memory.peak.low <= truth.peak_bytes <= memory.peak.high
