@@ -1,4 +1,4 @@
-"""Small steps for CPU ranks, unlike those the predictor was built with: a plain network, a convnet, and an encoder of odd sizes."""
+"""Small steps for CPU ranks, unlike the presets: plain networks, convnets, and an encoder of odd sizes."""
 
 from __future__ import annotations
 
@@ -37,6 +37,30 @@ def pictures(_device: torch.device) -> Step:
         for index, (a, b) in enumerate(pairwise(widths))
     ]
     return _classifier(nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 9, 100)), (3, 48, 48), 100, list(layers))
+
+
+def bottle(_device: torch.device) -> Step:
+    """An autoencoder's widths, each layer with a norm: 21 MB of gradients in tensors of very unlike sizes."""
+    torch.manual_seed(0)
+    widths = (2048, 1024, 256, 64, 256, 1024, 2048)
+    layers = [nn.Sequential(nn.Linear(a, b), nn.LayerNorm(b), nn.GELU()) for a, b in pairwise(widths)]
+    return _classifier(nn.Sequential(*layers, nn.Linear(widths[-1], 30)), (widths[0],), 30, list(layers))
+
+
+def patches(_device: torch.device) -> Step:
+    """Depthwise and pointwise convolutions over patches (ConvMixer): 1 MB of gradients, small tensors, much work."""
+    torch.manual_seed(0)
+    width = 192
+
+    def mix() -> nn.Sequential:
+        across = nn.Sequential(nn.Conv2d(width, width, 5, padding=2, groups=width), nn.GELU(), nn.BatchNorm2d(width))
+        return nn.Sequential(across, nn.Conv2d(width, width, 1), nn.GELU(), nn.BatchNorm2d(width))
+
+    blocks = [mix() for _ in range(6)]
+    stem = nn.Conv2d(3, width, 4, stride=4)
+    return _classifier(
+        nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 50)), (3, 64, 64), 50, list(blocks)
+    )
 
 
 def encoder(_device: torch.device) -> Step:

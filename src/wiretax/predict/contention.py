@@ -36,15 +36,16 @@ class Contention:
 NO_CONTENTION = Contention()
 
 SHARED_PROCESSORS = Contention(
-    compute=0.65,
-    compute_low=0.5,
+    compute=0.5,
+    compute_low=0.4,
     compute_high=1.0,
-    wire=0.65,
-    wire_low=0.5,
+    wire=0.5,
+    wire_low=0.4,
     wire_high=1.0,
-    assumptions=("gloo's threads and the ranks share the processors: each is taken to run at half to full speed beside the other",),
+    assumptions=("gloo's threads and the ranks share the processors: each is taken to run at half speed beside the other",),
 )
-"""CPU ranks, where nothing measures contention: one rank a core and gloo's threads on the same cores, or cores to spare."""
+"""CPU ranks, where nothing measures contention: one rank a processor and gloo's thread on the same one have half of it each; with
+processors to spare neither notices the other."""
 
 
 def measured_contention(measurements: Measurements, profile: Profile, wire: str, world_size: int) -> Contention:
