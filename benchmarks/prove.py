@@ -41,6 +41,8 @@ PROGRAMS = {
 }
 LARGEST = {"default": "1G", "p2p_off": "512M", "socket": "64M"}
 ROUNDS = 3
+MARK = "WIRETAX_PROOF"
+"""In the environment of a run and of all that it starts, so that what it leaves behind is known from what others started."""
 HERE = Path(__file__).parent
 PROFILED = ("llama350m:8", "encoder110m:32", "resnet50:64", "gpt1.7b:4")
 PROFILED_CPU = ("llama-tiny:4", "encoder-tiny:8", "convnet-tiny:8")
@@ -106,10 +108,10 @@ def prove_world_sizes(out: Path, programs: Path, counts: list[int]) -> None:
         print("all_reduce on", count, done.returncode, done.stderr[-200:], flush=True)
 
 
-def command_of(pid: int) -> bytes:
-    """Its command line; empty when it is gone."""
+def proc(pid: int, name: str) -> bytes:
+    """A file of a process (``cmdline``, ``environ``); empty when it is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
 
@@ -117,7 +119,7 @@ def command_of(pid: int) -> bytes:
 def folder_of(pid: int) -> Path | None:
     """The private folder of a running check, from the command line of torchrun's engine."""
     for process in descendants(pid):
-        parts = command_of(process.pid).split(b"\0")
+        parts = proc(process.pid, "cmdline").split(b"\0")
         if b"wiretax.launch.agent" in parts:
             return Path(parts[parts.index(b"wiretax.launch.agent") + 2].decode())
     return None
@@ -141,7 +143,10 @@ def prove_faults(out: Path, ranks: list[str]) -> None:
         path = out / f"fault_{name}.json"
         command = [sys.executable, "-m", "wiretax", "check", "--quick", "--no-save", "--out", str(path), *ranks]
         began = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        mark = f"{MARK}={name}-{time.time_ns()}"
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, MARK: mark.partition("=")[2]}
+        )
         victim = None
         while victim is None and process.poll() is None:
             time.sleep(0.02)
@@ -150,7 +155,7 @@ def prove_faults(out: Path, ranks: list[str]) -> None:
             os.kill(victim, number)
         stdout, _ = process.communicate(timeout=90)
         path.with_suffix(".txt").write_bytes(stdout)
-        left = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if b"wiretax.launch" in command_of(pid)]
+        left = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if mark.encode() in proc(pid, "environ")]
         row = {"fault": name, "exit_code": process.returncode, "wall_seconds": round(time.monotonic() - began, 2), "processes_left": left}
         if path.exists():
             document = json.loads(path.read_text())
