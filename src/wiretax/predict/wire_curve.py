@@ -20,9 +20,15 @@ REPEAT_SIGMA = 0.03
 UNSAMPLED_SIGMA = 0.05
 """The same where a curve came without raw samples, so that a disturbed sweep cannot be told from a quiet one."""
 
-WORLD_SIGMA = 0.15
-"""Added per doubling between the measured world size and the one asked for: busbw of recorded boxes moves by -35 % to +90 %
-from 2 to 4 GPUs on host-memory paths (L4 4.0 to 5.5, 4x 4090 4.46 to 8.57) and by under 10 % on NVLink."""
+WORLD_SIGMA = 0.40
+"""Added per doubling between the measured world size and the one asked for, on paths through host memory and sockets: from 2 to 4 GPUs
+published busbw goes from 2.25 to 2.15, 4.0 to 5.5 (4x L4) and 4.46 to 8.57 GB/s (4x RTX 4090), since other links and roots join in."""
+
+FABRIC_WORLD_SIGMA = 0.12
+"""The same on a fabric that gives every GPU its own full links (8x H200 reach 1.1 times the busbw of 2)."""
+
+FABRIC_BYTES_PER_SECOND = 100e9
+"""Busbw from which a wire is such a fabric: no path through host memory carries so much (PCIe 6 x16 is 121 GB/s before any copy)."""
 
 OPERATION_SIGMA = 0.10
 """Added where an operation was derived from another (recorded 2x H200: all-gather busbw is 0.81 to 0.98 of all-reduce busbw)."""
@@ -73,6 +79,8 @@ class Curve:
     """Relative (log-normal) spread that all points share from launch to launch."""
     launch_seconds: float = 0.0
     """What the host pays to issue one call, where eager timings show it."""
+    typed: bool = False
+    """Somebody said so, for any number of GPUs; nothing was measured."""
     assumptions: tuple[str, ...] = ()
 
     def seconds(self, num_bytes: float) -> float:
@@ -188,6 +196,7 @@ class Wire:
             num_bytes=sizes,
             times=tuple(latency_seconds + factor * size / busbw_bytes_per_second for size in sizes),
             sigma=0.10,
+            typed=True,
             assumptions=("busbw as typed, the same at every size and world size: short messages will be slower",),
         )
         return cls(name=name, curves=(curve,))
@@ -293,6 +302,7 @@ def _ring(source: Curve, world_size: int) -> Curve:
     factor = bus_factor(source.operation, world_size) / bus_factor(source.operation, source.world_size)
     times = _stretched(source.times, hops, factor)
     doublings = abs(math.log2(world_size / source.world_size))
+    fabric = source.typed or (bool(source.num_bytes) and source.busbw(source.num_bytes[-1]) >= FABRIC_BYTES_PER_SECOND)
     assumption = (
         f"{source.operation} on {world_size} GPUs from the measured {source.world_size} by the ring model "
         "(same busbw, start-up by the number of hops)"
@@ -301,7 +311,7 @@ def _ring(source: Curve, world_size: int) -> Curve:
         source,
         world_size=world_size,
         times=times,
-        sigma=math.hypot(source.sigma, WORLD_SIGMA * doublings),
+        sigma=math.hypot(source.sigma, (FABRIC_WORLD_SIGMA if fabric else WORLD_SIGMA) * doublings),
         assumptions=(*source.assumptions, assumption),
     )
 
