@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
+import pytest
 import torch
 
 from measure_ranks import run_ranks
 from wiretax.measure import peer_truth as module
-from wiretax.measure.peer_truth import BEGUN, SIZES, peer_truth
-from wiretax.measure.rank import Heartbeat
-from wiretax.model.measurement import PeerTruth
+from wiretax.measure.peer_truth import BEGUN, SIZES, peer_truth, rounds_of
+from wiretax.measure.rank import Heartbeat, Rank
+from wiretax.model.measurement import Incident, PeerTruth
 
 
-def share_memory(folder):
-    """Replaces GPU memory and its handles by files that processes map."""
+def share_memory(folder, of=0):
+    """Replaces GPU memory of rank ``of`` and its handles by files that processes map."""
     counter = iter(range(1000))
 
     def allocate(device, elements):
-        return torch.from_file(str(folder / f"memory.{next(counter)}"), shared=True, size=elements)
+        return torch.from_file(str(folder / f"memory{of}.{next(counter)}"), shared=True, size=elements)
 
     def hand_out(memory):
-        return [max(folder.glob("memory.*"), key=lambda path: int(path.suffix[1:])).name]
+        return [max(folder.glob(f"memory{of}.*"), key=lambda path: int(path.suffix[1:])).name]
 
     def open_it(handle, offset, elements, *, here):
         return torch.from_file(str(folder / handle[0]), shared=True, size=elements)
@@ -118,3 +121,66 @@ def test_no_pair_is_begun_when_the_time_is_up(tmp_path):
     left = run_ranks(tmp_path, 2, peer_truth, gpus=(0, 1), seconds=0.0)
     assert left.exit_codes == [0, 0], left.errors
     assert left.of(PeerTruth) == []
+
+
+def on_own_gpus(rank, shared, **how):
+    """Each rank pretends to drive a GPU of its own, all with peer access; memory is shared by files as above."""
+    share_memory(shared, of=rank.rank)
+    torch.cuda.can_device_access_peer = lambda *_: True
+    real = Rank.exchange
+    Rank.exchange = lambda self, topic, value, ranks=None: real(self, topic, self.rank if topic.endswith("ordinals") else value, ranks)
+    peer_truth(rank, **how)
+
+
+def decided(left):
+    return {(one.source_gpu, one.target_gpu): one for one in left.of(PeerTruth)}
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_any_number_of_gpus_is_tried_in_both_directions_of_every_pair(tmp_path, count):
+    left = run_ranks(tmp_path, count, on_own_gpus, gpus=tuple(range(count)), shared=tmp_path)
+    assert left.exit_codes == [0] * count, left.errors
+    found = decided(left)
+    assert sorted(found) == list(permutations(range(count), 2))
+    assert {one.outcome for one in found.values()} == {"ok"}
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_pairs_that_share_no_rank_are_tried_together(count):
+    rounds = rounds_of(list(permutations(range(count), 2)))
+    assert len(rounds) == 2 * (count - 1 + count % 2)
+    assert sorted(pair for one in rounds for pair in one) == list(permutations(range(count), 2))
+    for one in rounds:
+        members = [member for pair in one for member in pair]
+        assert len(members) == len(set(members))
+
+
+def test_pairs_that_found_no_time_are_counted_not_called_hanging(tmp_path):
+    left = run_ranks(tmp_path, 4, on_own_gpus, gpus=(0, 1, 2, 3), shared=tmp_path, seconds=0.0)
+    assert left.exit_codes == [0] * 4, left.errors
+    (told,) = left.of(Incident)
+    assert (told.kind, told.detail) == ("skipped", "12 of 12 pairs found no time")
+    assert left.of(PeerTruth) == []
+
+
+def cut_off(rank, shared):
+    """The deadline comes just after the last size was begun, as on a machine with more pairs than time."""
+    share_memory(shared)
+    real = module._Trial._give
+
+    def give(trial, num_bytes):
+        if num_bytes == SIZES[-1]:
+            rank.deadline = rank.clock() - 1.0
+        return real(trial, num_bytes)
+
+    module._Trial._give = give
+    peer_truth(rank)
+
+
+def test_a_pair_that_the_deadline_cut_off_is_open_not_hanging(tmp_path):
+    left = run_ranks(tmp_path, 2, cut_off, gpus=(0, 1), shared=tmp_path, deadline_seconds=20)
+    assert left.exit_codes[0] == 4, left.errors
+    last = left.of(PeerTruth)[-1]
+    assert last.outcome == "not_run"
+    assert last.num_bytes == SIZES
+    assert "decides nothing" in last.detail

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import permutations
 
 from wiretax.jobs.headline import headline
 from wiretax.jobs.launching import JobProgress, as_interrupted, cannot, choose_gpus, measure, nccl_configuration, run_of
@@ -110,9 +111,11 @@ def _unwanted(stage: Stage, so_far: Callable[[], Collected]) -> str | None:
     if stage.wire != "p2p_forced":
         return None
     measurements = so_far().measurements
-    truths = measurements.peer_truth
-    if not truths or any(truth.outcome != "ok" for truth in truths):
-        return "peer copies were not proven right"
+    gpus = {gpu for series in measurements.collectives for gpu in series.gpus}
+    proven = {(truth.source_gpu, truth.target_gpu) for truth in measurements.peer_truth if truth.outcome == "ok"}
+    unproven = [pair for pair in permutations(sorted(gpus), 2) if pair not in proven]
+    if unproven or any(truth.outcome != "ok" for truth in measurements.peer_truth):
+        return "peer copies were not proven right" + (f" between all GPUs ({len(unproven)} pairs open)" if proven and unproven else "")
     transports = {series.transport for series in measurements.collectives if (series.wire_requested or series.wire) == "default"}
     if not any(name is not None and name.startswith(("SHM", "NET")) for name in transports):
         return "the default wire is not staged"

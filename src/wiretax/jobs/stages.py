@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from wiretax.launch.plan import LaunchPlan, Stage
+from wiretax.measure.peer_truth import DECIDE_SECONDS
 from wiretax.measure.wires import Wire, wires
 from wiretax.model.measurement import OPERATIONS, Operation
 
@@ -88,8 +89,8 @@ def gpu_plan(
         name="peer_truth",
         title="data written by a peer, read back on both sides",
         function="wiretax.measure.peer_truth:peer_truth",
-        weight=0.5,
-        overhead_seconds=CUDA_START_SECONDS,
+        weight=0.5 if count <= 2 else 1.0,
+        overhead_seconds=CUDA_START_SECONDS + DECIDE_SECONDS,
         min_seconds=0.3,
         max_seconds=2.0 + 0.2 * len(pairs),
     )

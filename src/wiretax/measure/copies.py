@@ -93,7 +93,10 @@ def tournament(members: Sequence[int]) -> Iterator[tuple[Transfer, ...]]:
 
 
 def plan_steps(pairs: Sequence[Transfer], access: dict[Transfer, bool], drivers: Sequence[int]) -> list[Step]:
-    """All steps, the most telling first.
+    """All steps, the most telling first, so that what finds no time is told by the others.
+
+    Pairs come in the order of a tournament: with many GPUs the first few steps have shown the link of each. Above two GPUs the host
+    copies come between one way and the other.
 
     Args:
         pairs: ordered pairs of ranks.
@@ -101,23 +104,36 @@ def plan_steps(pairs: Sequence[Transfer], access: dict[Transfer, bool], drivers:
         drivers: one rank of each GPU.
     """
     wanted = set(pairs)
-    unordered = [pair for pair in pairs if pair[0] < pair[1] and pair[::-1] in wanted]
     rounds = [
         tuple(pair for pair in one if pair in wanted and pair[::-1] in wanted)
         for one in tournament(sorted({member for pair in pairs for member in pair}))
     ]
     rounds = [one for one in rounds if len(one) > 1]
-    peers = [pair for pair in pairs if access.get(pair)]
-    steps = [Step(route="direct", transfers=(pair,)) for pair in pairs]
+    one_way, other_way = in_rounds(pairs)
+    mutual = [pair for pair in one_way if pair[::-1] in wanted]
+    ordered = [*one_way, *other_way]
+    peers = [pair for pair in ordered if access.get(pair)]
+    alone = [Step(route="direct", transfers=(pair,)) for pair in ordered]
+    first = len(one_way) if len(drivers) > 2 else len(ordered)
+    steps = alone[:first]
     steps += [Step(route=route, transfers=((rank, rank),)) for rank in drivers for route in _HOST_ROUTES]
-    steps += [Step(route="direct", transfers=(pair, pair[::-1]), both_ways=True) for pair in unordered]
+    steps += alone[first:]
+    steps += [Step(route="direct", transfers=(pair, pair[::-1]), both_ways=True) for pair in mutual]
     steps += [Step(route="direct", transfers=one, all_pairs=True) for one in rounds]
     steps += [Step(route="direct", transfers=(*one, *_reversed(one)), both_ways=True, all_pairs=True) for one in rounds]
     if len(drivers) > 1:
         steps += [Step(route=route, transfers=tuple((rank, rank) for rank in drivers), all_pairs=True) for route in _HOST_ROUTES]
     steps += [Step(route="staged", transfers=(pair,)) for pair in peers]
-    steps += [Step(route="staged", transfers=(pair, pair[::-1]), both_ways=True) for pair in unordered if access.get(pair)]
+    steps += [Step(route="staged", transfers=(pair, pair[::-1]), both_ways=True) for pair in mutual if access.get(pair)]
     return steps
+
+
+def in_rounds(pairs: Sequence[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
+    """Ordered pairs in the order of a tournament: one way of each, and the other ways."""
+    wanted = set(pairs)
+    order = [pair for one in tournament(sorted({member for pair in pairs for member in pair})) for pair in one]
+    one_way = [pair if pair in wanted else pair[::-1] for pair in order if pair in wanted or pair[::-1] in wanted]
+    return one_way, [pair[::-1] for pair in one_way if pair[::-1] in wanted]
 
 
 _HOST_ROUTES: tuple[Route, ...] = ("to_gpu", "from_gpu")
@@ -150,7 +166,8 @@ def _run_steps(rank: Rank, steps: Sequence[Step], ordinals: list[int], access: d
         share = rank.agree("copies/share", (end - rank.clock()) / (len(steps) - number))
         if share <= 0:
             if rank.rank == 0:
-                rank.emit(Incident(kind="skipped", stage="copies", detail=f"{len(steps) - number} of {len(steps)} steps found no time"))
+                left = f"{len(steps) - number} of {len(steps)} steps found no time, from {_words(rank, step)} on"
+                rank.emit(Incident(kind="skipped", stage="copies", detail=left))
             return
         own = next((transfer for transfer in step.transfers if transfer[0] == rank.rank), None)
         meter.start()
@@ -165,6 +182,19 @@ def _run_steps(rank: Rank, steps: Sequence[Step], ordinals: list[int], access: d
                 rank.emit(_drive(rank, step, own, lane, 0.8 * share, meter, access, f"copies/start/{number}", together))
         del lane
         rank.exchange("copies/done", True)
+
+
+def _words(rank: Rank, step: Step) -> str:
+    """A step for people: ``GPU 0-3 both ways``, ``GPU 2 from gpu at once``."""
+    shown = step.transfers[: len(step.transfers) // 2] if step.both_ways else step.transfers
+    names = rank.gpus or range(rank.world_size)
+    ends = [f"{names[source]}-{names[target]}" if source != target else f"{names[source]}" for source, target in shown]
+    ways = [
+        "" if step.route == "direct" else step.route.replace("_", " "),
+        "both ways" if step.both_ways else "",
+        "at once" if step.all_pairs else "",
+    ]
+    return " ".join(["GPU" if rank.is_cuda else "rank", ", ".join(ends), *filter(None, ways)])
 
 
 def _make_lane(rank: Rank, step: Step, own: Transfer | None, ordinals: list[int]) -> tuple[Lane | None, str]:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from wiretax.measure.buffers import fill, free_bytes, holds
-from wiretax.measure.rank import Rank
+from wiretax.measure.copies import Transfer, tournament
+from wiretax.measure.rank import OutOfTimeError, Rank
 from wiretax.measure.timing import timer_for
-from wiretax.model.measurement import PeerTruth
+from wiretax.model.measurement import Incident, PeerTruth
 
 if TYPE_CHECKING:
     import torch
@@ -23,37 +24,77 @@ if TYPE_CHECKING:
 SIZES = (8, 4096, 4 << 20, 64 << 20)
 FREE_SHARE = 0.2
 BEGUN = "begun and never decided"
+DECIDE_SECONDS = 1.0
+"""A size that takes so long hangs (64 MiB need a tenth of that over a slow link); what is cut off sooner is open."""
 _OFFSETS = {"source": 1000, "copied": 2000, "stored": 3000}
 
 
 def peer_truth(rank: Rank, *, pairs: Sequence[Sequence[int]] | None = None, seconds: float | None = None) -> None:
-    """Tries every ordered pair of ranks, one after another; every rank of the stage calls this.
+    """Tries every ordered pair of ranks, those that share no rank at the same time; every rank of the stage calls this.
 
     Before a pair is tried it is kept with the outcome ``hang`` and the detail :data:`BEGUN`; what follows takes its place, so that a
-    pair from which nobody came back is told by name. A pair of ranks on one GPU is tried too: the handle and the reading are real,
-    no wire is crossed, and the detail says so.
+    pair from which nobody came back is told by name. A pair that the deadline cut off within :data:`DECIDE_SECONDS` is ``not_run``:
+    nothing is known of it. A pair of ranks on one GPU is tried too: the handle and the reading are real, no wire is crossed, and the
+    detail says so.
 
     Args:
         rank: this rank, on a GPU.
         pairs: ordered pairs of ranks (source, target); all by default.
-        seconds: no pair is begun after so long; until the deadline by default.
+        seconds: no pair is begun after so long; by default :data:`DECIDE_SECONDS` before the deadline, or later where all that were
+            tried took far less than is left.
 
     Raises:
         OutOfTimeError: the deadline passed.
     """
-    end = min(rank.deadline, rank.clock() + seconds if seconds is not None else rank.deadline)
+    end = rank.deadline - DECIDE_SECONDS if seconds is None else min(rank.deadline, rank.clock() + seconds)
     ordinals = rank.exchange("peer_truth/ordinals", int(rank.device.index or 0))
     everybody = range(rank.world_size)
     wanted = [(pair[0], pair[1]) for pair in pairs] if pairs is not None else [(s, t) for s in everybody for t in everybody if s != t]
     # two ranks on one GPU say nothing more the other way round
     wanted = [(source, target) for source, target in wanted if ordinals[source] != ordinals[target] or source < target]
     _use_plain_segments()
-    for source, target in wanted:
-        if not rank.agree("peer_truth/go", end > rank.clock()):
+    _warm_up(rank)
+    rounds, longest = rounds_of(wanted), 0.0
+    for number, together in enumerate(rounds):
+        began = rank.clock()
+        # without a limit of its own the first round is always begun: a stage is not started without time for it
+        go = began < end or (seconds is None and (number == 0 or began + 3 * longest < rank.deadline))
+        if not rank.agree("peer_truth/go", go):
+            _leave_out(rank, sum(map(len, rounds[number:])), len(wanted))
             return
-        if rank.rank in (source, target):
-            _Trial(rank, source, target, ordinals).run()
+        for source, target in together:
+            if rank.rank in (source, target):
+                _Trial(rank, source, target, ordinals).run()
         rank.exchange("peer_truth/next", True)
+        longest = max(longest, rank.clock() - began)
+
+
+def rounds_of(pairs: Sequence[Transfer]) -> list[tuple[Transfer, ...]]:
+    """All pairs in rounds of pairs without a common rank, first one way, then the other: 14 rounds for the 56 pairs of 8 ranks."""
+    wanted = set(pairs)
+    unordered = list(tournament(sorted({member for pair in pairs for member in pair})))
+    rounds = [tuple(pair for pair in one if pair in wanted) for one in unordered]
+    rounds += [tuple(pair[::-1] for pair in one if pair[::-1] in wanted) for one in unordered]
+    return [one for one in rounds if one]
+
+
+def _warm_up(rank: Rank) -> None:
+    """Loads the kernels on this rank's own memory: on a cold disk that takes seconds, which must not look like a pair that hangs."""
+    import torch
+
+    rank.at("loading of libraries")
+    memory = torch.empty(1024, device=rank.device)
+    fill(memory, 0)
+    memory.copy_(memory.to(torch.float64))
+    holds(memory, 0)
+    timer_for(rank).wait()
+    rank.exchange("peer_truth/warm", True)
+
+
+def _leave_out(rank: Rank, count: int, total: int) -> None:
+    if rank.rank == 0:
+        detail = f"{count} of {total} pairs found no time"
+        rank.emit(Incident(kind="skipped", stage="peer_truth", operation="peer_truth", detail=detail))
 
 
 def _use_plain_segments() -> None:
@@ -90,8 +131,14 @@ class _Trial:
         for num_bytes in SIZES:
             self._tried.append(num_bytes)
             rank.at(name, "", num_bytes, 2)
-            said = self._give(num_bytes) if rank.rank == self._source else self._take(num_bytes)
-            answers = rank.exchange(f"{self._topic}/said", said, (self._source, self._target))
+            began = rank.clock()
+            try:
+                said = self._give(num_bytes) if rank.rank == self._source else self._take(num_bytes)
+                answers = rank.exchange(f"{self._topic}/said", said, (self._source, self._target))
+            except OutOfTimeError:
+                if (took := rank.clock() - began) < DECIDE_SECONDS:
+                    self._keep("not_run", f"the time ended {took:.1f} s after it was begun, which decides nothing")
+                raise
             errors = [f"{side}: {error}" for side, (_, error) in zip(("source", "target"), answers, strict=True) if error]
             wrong = [f"{side} {what}" for side, (seen, _) in zip(("source", "target"), answers, strict=True) for what in seen]
             if errors or wrong:

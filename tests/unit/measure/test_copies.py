@@ -3,7 +3,7 @@ from itertools import combinations, permutations
 import pytest
 import torch
 
-from wiretax.measure.copies import Step, plan_steps, tournament
+from wiretax.measure.copies import Step, in_rounds, plan_steps, tournament
 from wiretax.measure.lanes import plain_lane
 
 
@@ -77,3 +77,18 @@ def test_a_lane_knows_whether_its_data_arrived():
     lane.prepare(20)
     lane.copy_little()
     assert not lane.is_right(20)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 6, 7, 8])
+def test_of_many_gpus_the_first_copies_show_the_link_of_each_and_then_every_pair_once(count):
+    steps = [step for step in steps_of(count, access=True) if step.route == "direct"]
+    of_a_round = steps[: count // 2]
+    assert len({member for step in of_a_round for pair in step.transfers for member in pair}) == count - count % 2
+    every_pair = steps[: count * (count - 1) // 2]
+    assert sorted(tuple(sorted(step.transfers[0])) for step in every_pair) == list(combinations(range(count), 2))
+    alone = [step.transfers[0] for step in steps if len(step.transfers) == 1]
+    assert sorted(alone) == sorted(permutations(range(count), 2))
+
+
+def test_a_pair_wanted_one_way_only_is_copied_that_way():
+    assert in_rounds([(3, 0), (1, 2), (2, 1)]) == ([(3, 0), (1, 2)], [(2, 1)])
