@@ -45,7 +45,7 @@ def headline(run: Run) -> tuple[Forecast, ...]:
         f"{WORKLOAD} was profiled on another {profile.device_name}, {(profile.created_at or 'undated')[:10]}; the wire is this machine's"
     )
     for wire_name, count in places:
-        wire = wire_of(run.measurements, wire_name)
+        wire = wire_of(run.measurements, wire_name, run.machine)
         for number in (1, count) if not found else (count,):
             beside = measured_contention(run.measurements, profile, wire_name, number)
             forecast = predict(profile, wire, "ddp", number, contention=beside, gpus=run.measurements.compute).forecast

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wiretax.errors import BadInput, UsageError
+from wiretax.model.machine import Machine
 from wiretax.model.measurement import Collective, Measurements
 from wiretax.model.profile import Profile
 from wiretax.model.run import Run
+from wiretax.predict.growth import joined_by_switch
 from wiretax.predict.wire_curve import Wire
 from wiretax.probe.readers.input import read_files
 from wiretax.store.codec import decode_profiles
@@ -54,16 +56,21 @@ def nearest_profile(profiles: Sequence[Profile], workload: str, batch_size: int 
     return min(own, key=lambda one: abs(math.log(batch_size / one.workload.batch_size)))
 
 
-def wire_of(measurements: Measurements, name: str) -> Wire:
+def wire_of(measurements: Measurements, name: str, machine: Machine | None = None) -> Wire:
     """A wire by the name it was asked for; where NCCL took another transport than that, its curves stand under the transport's name.
+
+    Args:
+        measurements: of a run.
+        name: of the wire.
+        machine: on which it was measured; whether a switch joins its GPUs decides how sure other numbers of GPUs are.
 
     Raises:
         UsageError: nothing was measured over it.
     """
-    if any(one.wire == name and one.points for one in measurements.collectives):
-        return Wire.measured(measurements, name)
-    renamed = next((one.wire for one in measurements.collectives if one.wire_requested == name and one.points), None)
-    return Wire.measured(measurements, name) if renamed is None else replace(Wire.measured(measurements, renamed), name=name)
+    renamed = next((one.wire for one in measurements.collectives if one.wire_requested == name and one.points), name)
+    direct = any(one.wire == name and one.points for one in measurements.collectives)
+    wire = Wire.measured(measurements, name if direct else renamed, switched=joined_by_switch(machine))
+    return wire if direct else replace(wire, name=name)
 
 
 def wires_of_run(run: Run, names: Sequence[str] | None) -> tuple[KnownWire, ...]:
@@ -84,7 +91,9 @@ def wires_of_run(run: Run, names: Sequence[str] | None) -> tuple[KnownWire, ...]
     if not names:
         raise UsageError(f"The run {run.run_id} measured {', '.join(known)}.", do=f"Say which with --wires, such as --wires {known[0]}.")
     source = f"measured in run {run.run_id}"
-    return tuple(KnownWire(wire=wire_of(run.measurements, name), measurements=run.measurements, source=source) for name in names)
+    return tuple(
+        KnownWire(wire=wire_of(run.measurements, name, run.machine), measurements=run.measurements, source=source) for name in names
+    )
 
 
 def wire_of_tables(files: Sequence[str]) -> tuple[KnownWire, list[str]]:

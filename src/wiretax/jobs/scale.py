@@ -217,7 +217,7 @@ def forecasts_beside(run: Run, subject: Subject) -> tuple[Forecast, ...]:
         if profile is None:
             continue
         try:
-            wire = wire_of(run.measurements, step.wire)
+            wire = wire_of(run.measurements, step.wire, run.machine)
             prediction = predict_step(
                 profile,
                 wire,

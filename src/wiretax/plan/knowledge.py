@@ -17,12 +17,13 @@ from wiretax.model.measurement import Compute
 from wiretax.model.money import Basis
 from wiretax.plan.closed_form import closed_form, traffic
 from wiretax.plan.job import Job
-from wiretax.plan.machines import USER_WIRE, closest, machines, standing_for
+from wiretax.plan.machines import USER_WIRE, Measured, closest, machines, standing_for
 from wiretax.plan.offers import Offer
 from wiretax.plan.other_gpus import as_measured, step_factor
 from wiretax.plan.wires import WORDS, Kind, Known, class_busbw, class_efficiency, class_wire, wire_kind
 from wiretax.predict.contention import NO_CONTENTION, Contention, contention, measured_contention
 from wiretax.predict.forecast import Prediction, predict
+from wiretax.predict.growth import joined_by_switch
 from wiretax.predict.memory import Memory, largest_batch, predict_memory
 from wiretax.predict.memory_arithmetic import arithmetic_memory
 from wiretax.predict.options import Options
@@ -191,7 +192,7 @@ class Knowledge:
             return Efficiency(range=_efficiencies(found), basis="predicted", notes=(note, *found.forecast.assumptions))
         machine = closest(self._machines, offer, num_gpus)
         if machine is not None:
-            wire = Wire.measured(machine.run.measurements, USER_WIRE)
+            wire = _wire_of(machine)
             beside = measured_contention(machine.run.measurements, profile, USER_WIRE, num_gpus)
             found = self._predict(wire, strategy, offer.gpu, num_gpus, setting, beside)
             if isinstance(found, str):
@@ -250,10 +251,10 @@ class Knowledge:
             return Interval(low=typed, expected=typed, high=typed), f"wire of {rate(typed)}, as typed"
         machine = closest(self._machines, offer, num_gpus)
         if machine is not None:
-            curve = Wire.measured(machine.run.measurements, USER_WIRE).curve("all_reduce", num_gpus)
+            curve = _wire_of(machine).curve("all_reduce", num_gpus)
             middle = curve.busbw(REFERENCE_BYTES)
-            spread = math.exp(2 * curve.sigma)
-            return Interval(low=middle / spread, expected=middle, high=middle * spread), f"wire measured in run {machine.run.run_id}"
+            low, high = middle / math.exp(2 * curve.slower_sigma_at(0)), middle * math.exp(2 * curve.sigma)
+            return Interval(low=low, expected=middle, high=high), f"wire measured in run {machine.run.run_id}"
         kind = self.kind(offer, num_gpus)
         known: Known | None = class_busbw(kind, offer.gpu, num_gpus) if offer.gpu is not None else None
         if known is None:
@@ -277,7 +278,7 @@ class Knowledge:
             return Wire.of_busbw(self.job.busbw), "typed"
         machine = closest(self._machines, offer, num_gpus)
         if machine is not None:
-            return Wire.measured(machine.run.measurements, USER_WIRE), "predicted"
+            return _wire_of(machine), "predicted"
         kind = self.kind(offer, num_gpus)
         busbw = class_busbw(kind, offer.gpu, num_gpus) if offer.gpu is not None else None
         return (None if busbw is None else class_wire(busbw.range.expected, kind, num_gpus)), "class"
@@ -389,6 +390,10 @@ def combined(hours: Interval, efficiency: Interval, num_gpus: int) -> Interval:
     sooner = math.hypot(math.log(hours.expected / hours.low), math.log(efficiency.high / efficiency.expected))
     later = math.hypot(math.log(hours.high / hours.expected), math.log(efficiency.expected / efficiency.low))
     return Interval(low=expected * math.exp(-sooner), expected=expected, high=expected * math.exp(later))
+
+
+def _wire_of(machine: Measured) -> Wire:
+    return Wire.measured(machine.run.measurements, USER_WIRE, switched=joined_by_switch(machine.run.machine))
 
 
 def _efficiencies(found: Prediction) -> Interval:

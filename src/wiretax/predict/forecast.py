@@ -98,8 +98,8 @@ def predict(
     host_sigma, device_sigma = _spread(work, name, num_gpus)
     if timed:
         device_sigma = math.hypot(device_sigma, TIMED_SIGMA)
-    wire_sigma = _wire_spread(work, wire, name, num_gpus, options)
-    draws = draw(device_sigma=device_sigma, host_sigma=host_sigma, wire_sigma=wire_sigma, seed=seed)
+    faster, slower = _wire_spread(work, wire, name, num_gpus, options)
+    draws = draw(device_sigma=device_sigma, host_sigma=host_sigma, wire_sigma=faster, wire_slower_sigma=slower, seed=seed)
     one_gpu = _one_gpu(work, options, name)
     outcome: Outcome | None = None
     if num_gpus == 1:
@@ -182,10 +182,10 @@ def _one_gpu(work: Work, options: Options, name: str) -> float:
     return micro_steps * (work.bare_seconds - update) + update
 
 
-def _wire_spread(work: Work, wire: Wire, name: str, num_gpus: int, options: Options) -> float:
-    """Spread of the wire at the largest message that the strategy sends over it."""
+def _wire_spread(work: Work, wire: Wire, name: str, num_gpus: int, options: Options) -> tuple[float, float]:
+    """Spread of the wire at the largest message that the strategy sends over it, towards faster and towards slower."""
     if num_gpus == 1:
-        return 0.0
+        return 0.0, 0.0
     if name in ("fsdp2", "fsdp2_grad_op", "hsdp", "zero3"):
         groups, _ = sharded_groups(work, None)
         largest = max(one.parameter_bytes for one in groups)
@@ -194,7 +194,8 @@ def _wire_spread(work: Work, wire: Wire, name: str, num_gpus: int, options: Opti
         arrival = [index for index, _, _ in work.ready]
         largest = max((one.num_bytes for one in buckets(work.profile, arrival, options)), default=0)
         operations = ("send_recv",) if name == "pp" else ("all_reduce",)
-    return max(wire.curve(operation, num_gpus).sigma_at(largest) for operation in operations)
+    curves = [wire.curve(operation, num_gpus) for operation in operations]
+    return max(one.sigma_at(largest) for one in curves), max(one.slower_sigma_at(largest) for one in curves)
 
 
 def _spread(work: Work, name: str, num_gpus: int) -> tuple[float, float]:

@@ -47,13 +47,22 @@ class Draws:
         )
 
 
-def draw(*, device_sigma: float, host_sigma: float, wire_sigma: float, seed: int = SEED, count: int = NUM_DRAWS) -> Draws:
+def draw(
+    *,
+    device_sigma: float,
+    host_sigma: float,
+    wire_sigma: float,
+    wire_slower_sigma: float | None = None,
+    seed: int = SEED,
+    count: int = NUM_DRAWS,
+) -> Draws:
     """Seeded draws; the relative spreads are those of logarithms.
 
     Args:
         device_sigma: of device work, launch to launch.
         host_sigma: of host work.
-        wire_sigma: of the wire.
+        wire_sigma: of the wire; towards faster, where the next is given.
+        wire_slower_sigma: of the wire towards slower.
         seed: the same seed gives the same draws.
         count: draws beside the centre.
     """
@@ -67,6 +76,8 @@ def draw(*, device_sigma: float, host_sigma: float, wire_sigma: float, seed: int
     sigmas = np.asarray([[device_sigma], [host_sigma], [wire_sigma]]) * np.ones_like(normal)
     # A host is disturbed more often than it is helped.
     sigmas[1, normal[1] < 0] *= HOST_HELPED
+    if wire_slower_sigma is not None:
+        sigmas[2, normal[2] > 0] = wire_slower_sigma
     factors = np.exp(normal * sigmas)
     ones = np.ones((3, 1))
     factors = np.concatenate([ones, factors], axis=1)

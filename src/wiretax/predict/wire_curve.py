@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from wiretax.errors import UsageError
 from wiretax.model.measurement import Collective, Measurements, Operation, Point
+from wiretax.predict.growth import Growth, growth
 
 REPEAT_SIGMA = 0.03
 """Relative spread between two launches over a quiet wire (recorded 2x H200: shared memory 0.5 to 3 %, NVLink 1 to 3 %)."""
@@ -20,15 +21,11 @@ REPEAT_SIGMA = 0.03
 UNSAMPLED_SIGMA = 0.05
 """The same where a curve came without raw samples, so that a disturbed sweep cannot be told from a quiet one."""
 
-WORLD_SIGMA = 0.40
-"""Added per doubling between the measured world size and the one asked for, on paths through host memory and sockets: from 2 to 4 GPUs
-published busbw goes from 2.25 to 2.15, 4.0 to 5.5 (4x L4) and 4.46 to 8.57 GB/s (4x RTX 4090), since other links and roots join in."""
+TYPED_WORLD_SIGMA = 0.12
+"""Added per doubling for a typed number, which is meant for any number of GPUs."""
 
-FABRIC_WORLD_SIGMA = 0.12
-"""The same on a fabric that gives every GPU its own full links (8x H200 reach 1.1 times the busbw of 2)."""
-
-FABRIC_BYTES_PER_SECOND = 100e9
-"""Busbw from which a wire is such a fabric: no path through host memory carries so much (PCIe 6 x16 is 121 GB/s before any copy)."""
+BETWEEN_SIGMA = 0.10
+"""Added between two measured numbers of GPUs, beside what these differ by: an odd number may break rings that even ones have."""
 
 OPERATION_SIGMA = 0.10
 """Added where an operation was derived from another (recorded 2x H200: all-gather busbw is 0.81 to 0.98 of all-reduce busbw)."""
@@ -76,7 +73,9 @@ class Curve:
     times: tuple[float, ...]
     """Seconds, ascending with the size."""
     sigma: float
-    """Relative (log-normal) spread that all points share from launch to launch."""
+    """Relative (log-normal) spread that all points share from launch to launch, towards faster."""
+    slower_sigma: float | None = None
+    """The same towards slower, where that differs."""
     launch_seconds: float = 0.0
     """What the host pays to issue one call, where eager timings show it."""
     typed: bool = False
@@ -109,11 +108,18 @@ class Curve:
         return bus_factor(self.operation, self.world_size) * num_bytes / seconds if seconds else 0.0
 
     def sigma_at(self, num_bytes: float) -> float:
-        """Relative spread at a size, wider outside the measured ones."""
+        """Relative spread towards faster at a size, wider outside the measured ones."""
+        return self._outside(self.sigma, num_bytes)
+
+    def slower_sigma_at(self, num_bytes: float) -> float:
+        """The same towards slower."""
+        return self._outside(self.sigma if self.slower_sigma is None else self.slower_sigma, num_bytes)
+
+    def _outside(self, sigma: float, num_bytes: float) -> float:
         if not self.num_bytes or num_bytes <= 0:
-            return self.sigma
+            return sigma
         outside = max(num_bytes / self.num_bytes[-1], self.num_bytes[0] / num_bytes, 1.0)
-        return math.hypot(self.sigma, SIZE_SIGMA * math.log2(outside))
+        return math.hypot(sigma, SIZE_SIGMA * math.log2(outside))
 
     def beyond(self, num_bytes: float) -> str | None:
         """A sentence where a size lies outside the measured ones, None inside."""
@@ -133,14 +139,17 @@ class Wire:
 
     name: str
     curves: tuple[Curve, ...]
+    switched: bool | None = None
+    """Whether a switch joins the GPUs; None where that is not known. Decides how sure other numbers of GPUs are."""
 
     @classmethod
-    def measured(cls, measurements: Measurements, wire: str) -> Wire:
+    def measured(cls, measurements: Measurements, wire: str, *, switched: bool | None = None) -> Wire:
         """The wire as this tool measured it.
 
         Args:
             measurements: of a run.
             wire: ``Collective.wire``.
+            switched: see :func:`~wiretax.predict.growth.joined_by_switch`.
 
         Raises:
             UsageError: nothing was measured over that wire.
@@ -156,7 +165,7 @@ class Wire:
                 f"no collective was measured over the wire {wire!r}.",
                 do=f"Measured wires: {', '.join(known)}." if known else "Measure one with `wiretax check`, or type --busbw.",
             )
-        return cls(name=wire, curves=curves)
+        return cls(name=wire, curves=curves, switched=switched)
 
     @classmethod
     def of_points(cls, name: str, operation: Operation, world_size: int, points: Iterable[tuple[float, float]]) -> Wire:
@@ -212,11 +221,11 @@ class Wire:
             return Curve(operation=operation, world_size=1, num_bytes=(), times=(), sigma=0.0)
         same = sorted((one for one in self.curves if one.operation == operation), key=lambda one: one.world_size)
         if same:
-            return _at_world_size(same, world_size)
+            return _at_world_size(same, world_size, self.switched)
         for source in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv", "all_to_all"):
             known = sorted((one for one in self.curves if one.operation == source), key=lambda one: one.world_size)
             if known:
-                return _as_operation(_at_world_size(known, world_size), operation)
+                return _as_operation(_at_world_size(known, world_size, self.switched), operation)
         raise UsageError(f"the wire {self.name!r} holds no curve at all.")
 
     @property
@@ -280,38 +289,46 @@ def _joined(operation: Operation, world_size: int, modes: dict[str, Rows]) -> Cu
     )
 
 
-def _at_world_size(curves: list[Curve], world_size: int) -> Curve:
+def _at_world_size(curves: list[Curve], world_size: int, switched: bool | None) -> Curve:
     exact = [one for one in curves if one.world_size == world_size]
     if exact:
         return exact[0]
     below = [one for one in curves if one.world_size < world_size]
     above = [one for one in curves if one.world_size > world_size]
     if not below or not above:
-        return _ring(below[-1] if below else above[0], world_size)
-    low, high = _ring(below[-1], world_size), _ring(above[0], world_size)
+        return _ring(below[-1] if below else above[0], world_size, switched)
+    low, high = _ring(below[-1], world_size, switched), _ring(above[0], world_size, switched)
     share = math.log(world_size / below[-1].world_size) / math.log(above[0].world_size / below[-1].world_size)
     sizes = tuple(sorted({*low.num_bytes, *high.num_bytes}))
     times = tuple(low.seconds(size) ** (1 - share) * high.seconds(size) ** share for size in sizes)
+    # both ends are known, so the truth lies between them more likely than beyond: at most as far apart as they are
+    apart = abs(math.log(low.seconds(sizes[-1]) / high.seconds(sizes[-1]))) / 2
+    sigma = math.hypot(max(below[-1].sigma, above[0].sigma), REPEAT_SIGMA, BETWEEN_SIGMA, apart)
     assumption = f"{low.operation} on {world_size} GPUs lies between the measured {below[-1].world_size} and {above[0].world_size}"
-    return replace(low, num_bytes=sizes, times=times, sigma=max(low.sigma, high.sigma) / 2 + REPEAT_SIGMA, assumptions=(assumption,))
+    return replace(low, num_bytes=sizes, times=times, sigma=sigma, slower_sigma=None, assumptions=(assumption,))
 
 
-def _ring(source: Curve, world_size: int) -> Curve:
+def _ring(source: Curve, world_size: int, switched: bool | None) -> Curve:
     """The alpha-beta ring: start-up grows with the hops, the rest with the bus factor."""
     hops = ring_steps(source.operation, world_size) / ring_steps(source.operation, source.world_size)
     factor = bus_factor(source.operation, world_size) / bus_factor(source.operation, source.world_size)
     times = _stretched(source.times, hops, factor)
-    doublings = abs(math.log2(world_size / source.world_size))
-    fabric = source.typed or (bool(source.num_bytes) and source.busbw(source.num_bytes[-1]) >= FABRIC_BYTES_PER_SECOND)
+    if source.typed:
+        typed = TYPED_WORLD_SIGMA * abs(math.log2(world_size / source.world_size))
+        spread, words = Growth(typed, typed), ""
+    else:
+        spread = growth(source.busbw(source.num_bytes[-1]), source.world_size, world_size, switched=switched)
+        words = f"; other machines had {spread.words}"
     assumption = (
         f"{source.operation} on {world_size} GPUs from the measured {source.world_size} by the ring model "
-        "(same busbw, start-up by the number of hops)"
+        f"(same busbw, start-up by the number of hops{words})"
     )
     return replace(
         source,
         world_size=world_size,
         times=times,
-        sigma=math.hypot(source.sigma, (FABRIC_WORLD_SIGMA if fabric else WORLD_SIGMA) * doublings),
+        sigma=math.hypot(source.sigma, spread.faster_sigma),
+        slower_sigma=math.hypot(source.sigma, spread.slower_sigma),
         assumptions=(*source.assumptions, assumption),
     )
 
@@ -321,8 +338,10 @@ def _as_operation(source: Curve, operation: Operation) -> Curve:
     hops = ring_steps(operation, n) / ring_steps(source.operation, n)
     times = _stretched(source.times, hops, bus_factor(operation, n) / bus_factor(source.operation, n))
     assumption = f"{operation} has the busbw of {source.operation}, which was measured"
-    sigma = math.hypot(source.sigma, OPERATION_SIGMA)
-    return replace(source, operation=operation, times=times, sigma=sigma, assumptions=(*source.assumptions, assumption))
+    sigma, slower = (math.hypot(one, OPERATION_SIGMA) for one in (source.sigma, source.slower_sigma or source.sigma))
+    return replace(
+        source, operation=operation, times=times, sigma=sigma, slower_sigma=slower, assumptions=(*source.assumptions, assumption)
+    )
 
 
 def _stretched(times: tuple[float, ...], hops: float, factor: float) -> tuple[float, ...]:

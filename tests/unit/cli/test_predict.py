@@ -106,7 +106,7 @@ def test_a_lever_by_its_name_reaches_the_prediction(capfd):
         ([*FORMULA, "--params", "7e9"], "are two sizes"),
         ([*FORMULA, "--wires", "default"], "--wires chooses among the wires of --wire RUN"),
         (["--grad-bytes", "200MB", "--latency", "20us"], "--latency goes with --busbw"),
-        (["--busbw", "22GB/s", "--step-time", "90ms"], "goes with a size"),
+        (["--busbw", "22GB/s", "--step-time", "90ms"], "There is nothing to predict"),
         (["--grad-bytes", "200MB"], "There is no wire to predict for"),
         (["--busbw", "22GB/s"], "There is nothing to predict"),
         ([*EXAMPLE, "--busbw", "22GB/s"], "are two wires"),

@@ -107,27 +107,6 @@ def test_the_further_from_what_was_measured_the_less_sure():
     assert len(set(sigmas)) == 4
 
 
-@pytest.mark.parametrize(
-    ("world_size", "busbw", "found"),
-    [(4, 2.25e9, 2.15e9), (4, 4.0e9, 5.5e9), (4, 4.46e9, 8.57e9), (8, 332e9, 369e9)],
-    ids=["4x 4090, NCCL", "4x L4", "4x 4090, JAX", "8x H200"],
-)
-def test_what_others_measured_on_more_gpus_lies_within_the_spread_of_the_ring_model(world_size, busbw, found):
-    size = 256 * MIB
-    two = measured(sweep("all_reduce", 2, [(8, 2e-5), (size, bus_factor("all_reduce", 2) * size / busbw)]))
-
-    curve = two.curve("all_reduce", world_size)
-
-    assert abs(math.log(curve.busbw(size) / found)) <= 1.645 * curve.sigma_at(size)
-
-
-def test_a_fabric_is_surer_of_more_gpus_than_a_path_through_host_memory():
-    size = 256 * MIB
-    slow, fast = (measured(sweep("all_reduce", 2, [(8, 2e-5), (size, size / busbw)])).curve("all_reduce", 4) for busbw in (4e9, 330e9))
-
-    assert fast.sigma < slow.sigma / 2
-
-
 def test_between_two_measured_numbers_of_gpus_the_curve_lies_between_them():
     points = {
         n: [(2**power, 1e-5 + 2**power * bus_factor("all_reduce", n) / rate) for power in range(10, 30)]
