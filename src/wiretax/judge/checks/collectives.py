@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Evidence, Finding, Severity
 from wiretax.model.measurement import OPERATIONS, Incident
@@ -134,24 +134,29 @@ def _error(incidents: list[Incident]) -> Finding:
 
 
 def _wrong_data(run: Run) -> Iterator[Finding]:
-    seen, wires = [], []
+    shown: list[Evidence] = []
+    wires: list[str | None] = []
     for incident in run.measurements.incidents:
         if incident.kind == "wrong_data" and not incident.stage.startswith(STOPPED_BY_DESIGN):
             wires.append(incident.wire)
-            seen.append(evidence(f"{_place(incident)}: {incident.detail or 'values differ'}", "measurements.incidents"))
+            shown.append(evidence(f"{_place(incident)}: {incident.detail or 'values differ'}", "measurements.incidents"))
     for collective in run.measurements.collectives:
         if collective.verified is False:
             wires.append(collective.wire)
-            seen.append(evidence(f"{collective.operation} over {collective.wire} with {collective.world_size} ranks: values differ"))
-    if not seen:
+            shown.append(evidence(f"{collective.operation} over {collective.wire} with {collective.world_size} ranks: values differ"))
+    told = [o for o in run.observations if o.kind == "nccl_tests.wrong" or (o.kind == "nccl_tests.out_of_bounds" and o.values.get("count"))]
+    if told:
+        wires.append(None)
+        shown += seen.lines(told, 4)
+    if not shown:
         return
     own = any(wire in facts.USER_WIRES or wire is None for wire in wires)
     yield Finding(
         code="collective-wrong-data",
         severity="critical" if own else "problem",
         confidence="certain",
-        title=f"Collectives deliver wrong values over {', '.join(sorted({wire or 'an unnamed wire' for wire in wires}))}",
-        evidence=tuple(dict.fromkeys(seen))[:8],
+        title=f"Collectives deliver wrong values over {', '.join(sorted({wire or 'a path not named' for wire in wires}))}",
+        evidence=tuple(dict.fromkeys(shown))[:8],
         effect="Training on this path silently computes nonsense.",
         remedy="Do not train here before it is cured. Find the guilty path: `NCCL_P2P_DISABLE=1 wiretax check --quick`, then "
         "`NCCL_PROTO=Simple wiretax check --quick`.",

@@ -19,8 +19,11 @@ def check(run: Run) -> Iterator[Finding]:
     """A time-out tells that ranks waited; sequence numbers tell whether they were at the same operation."""
     timeouts = seen.of(run, "torch.watchdog_timeout")
     desync = [*_diverged(timeouts), *_stated(run)]
+    echoes = [*seen.of(run, "torch.timeout_elsewhere"), *(o for o in seen.of(run, "torch.work_status") if o.values.get("failed_at"))]
     if timeouts:
         yield _timeout(run, timeouts, bool(desync))
+    elif echoes:
+        yield _timeout_elsewhere(echoes)
     elif seen.of(run, "torch.watchdog_stuck"):
         yield Finding(
             code="collective-hang",
@@ -38,6 +41,7 @@ def check(run: Run) -> Iterator[Finding]:
     if not timeouts and not desync:
         yield from _stuck_together(run)
     yield from _ras(run, bool(desync))
+    yield from _gloo(run)
     yield from _first_causes(run)
 
 
@@ -85,6 +89,27 @@ def _timeout(run: Run, timeouts: tuple[Observation, ...], diverged: bool) -> Fin
             "If one rank evaluates, saves or tokenises alone for long, a larger timeout is right; else it only delays the end."
         )
         + f" Repeat with `{_RECORDER}`, and let `torchfrtrace` compare the dumps.",
+        confirm=f"{_RECORDER} torchrun ...  # then: torchfrtrace -p /tmp/nccl_trace_rank_",
+    )
+
+
+def _timeout_elsewhere(echoes: list[Observation]) -> Finding:
+    """What is left of a time-out where the first line of it was not pasted: another rank's word, or the place it stood at."""
+    ranks = sorted({rank for o in echoes if (rank := seen.whole(o, "from_rank")) is not None})
+    places = sorted({at for o in echoes if (at := seen.whole(o, "failed_at")) is not None})
+    where = f", first seen by rank {gpus_list(ranks[:8])}" if ranks else ""
+    where += f", at operation {gpus_list(places[:4])}" if places else ""
+    return Finding(
+        code="collective-timeout",
+        severity="problem",
+        confidence="likely",
+        title=f"A collective timed out{where}",
+        evidence=seen.lines(echoes),
+        effect="All ranks stop; these lines are echoes of it.",
+        remedy="Look at the output of "
+        + (f"rank {gpus_list(ranks[:8])}" if ranks else "all ranks")
+        + " for the line 'Watchdog caught collective operation timeout', which names the operation, and for the rank without one: it is "
+        f"dead or late. Repeat with `{_RECORDER}`, and let `torchfrtrace` compare the dumps.",
         confirm=f"{_RECORDER} torchrun ...  # then: torchfrtrace -p /tmp/nccl_trace_rank_",
     )
 
@@ -183,30 +208,84 @@ def _ras(run: Run, diverged: bool) -> Iterator[Finding]:
     )
 
 
+def _gloo(run: Run) -> Iterator[Finding]:
+    """Gloo that cannot join its ranks, or waits in vain; frameworks use it beside NCCL for what lies in host memory."""
+    errors = seen.of(run, "torch.gloo_error")
+    waited = [o for o in errors if "imed out waiting" in seen.text(o, "error")]
+    mesh = [o for o in errors if "connectFullMesh" in seen.text(o, "text")]
+    loopback = seen.of(run, "torch.gloo_loopback")
+    if mesh and loopback:
+        yield Finding(
+            code="wrong-interface",
+            severity="problem",
+            confidence="likely",
+            title="gloo took the loopback address, because this host's name leads to none of its own: other hosts cannot reach it",
+            evidence=seen.lines((*loopback, *mesh), 4),
+            effect="The ranks of different hosts do not find each other, and the job ends at its start.",
+            remedy="`export GLOO_SOCKET_IFNAME=eth0` (the interface that joins the hosts, by its name on each), or put the host's real "
+            "address in the place of 127.0.1.1 in /etc/hosts.",
+            confirm="getent hosts $(hostname) && ip -br addr",
+        )
+    elif mesh:
+        yield Finding(
+            code="rendezvous-failed",
+            severity="problem",
+            confidence="likely",
+            title="gloo cannot connect all ranks with each other",
+            evidence=seen.lines(mesh, 4),
+            effect="The job ends at its start. Frameworks use gloo beside NCCL, so this comes before any GPU talks.",
+            remedy="On each host its own name must lead to the address that the others see (not 127.0.1.1 in /etc/hosts): "
+            "`export GLOO_SOCKET_IFNAME=eth0`, and let no firewall close the high ports between the hosts.",
+            confirm="getent hosts $(hostname) && ip -br addr",
+        )
+    if waited and not seen.of(run, "torch.watchdog_timeout"):
+        yield Finding(
+            code="collective-timeout",
+            severity="problem",
+            confidence="likely",
+            title="A rank waited for another over gloo and gave up",
+            evidence=seen.lines(waited, 4),
+            effect="The job ends; the rank that did not come is not this one.",
+            remedy="Find the rank that died, or that does something alone (saving, downloading, tokenising): its last lines tell. "
+            "If it is only slow, a larger timeout in init_process_group is right.",
+            confirm="py-spy dump --pid PID  # of each rank while they wait",
+        )
+
+
 def _first_causes(run: Run) -> Iterator[Finding]:
     """What ends a rank and leaves the others waiting."""
     memory = seen.of(run, "torch.out_of_memory")
-    if memory:
+    # NCCL asks CUDA for its own buffers beside torch: it meets a GPU that torch or an inference engine has filled.
+    in_nccl = [o for o in seen.warnings(run, "cuda_failure", "memory", "nvls_failure") if _is_gpu_memory(seen.text(o, "message"))]
+    if memory or in_nccl:
+        multicast = not memory and any(o.values.get("category") == "nvls_failure" for o in in_nccl)
         yield Finding(
             code="gpu-out-of-memory",
-            severity="problem",
-            confidence="certain",
-            title="A rank ran out of GPU memory",
-            evidence=seen.lines(memory, 3),
+            severity="problem" if not multicast else "info",
+            confidence="certain" if memory else "possible" if multicast else "likely",
+            title="A rank ran out of GPU memory"
+            if memory
+            else "NCCL found too little free GPU memory for NVLink SHARP's buffers, or no room for them in the fabric"
+            if multicast
+            else "NCCL found too little free GPU memory for its buffers",
+            evidence=seen.lines((*memory, *in_nccl), 3),
             effect="It dies, and all other ranks hang until their watchdog ends them.",
-            remedy="Smaller batch with gradient accumulation, activation checkpointing, or sharding (FSDP).",
+            remedy="Smaller batch with gradient accumulation, activation checkpointing, or sharding (FSDP)."
+            if memory
+            else ("Without them: `export NCCL_NVLS_ENABLE=0`. " if multicast else "")
+            + "Leave it room: a smaller batch, a smaller share for the engine (`--gpu-memory-utilization 0.85`), no other process on the "
+            "GPU, and not all ranks on one GPU; `NCCL_BUFFSIZE=1048576` and `NCCL_MAX_NCHANNELS=4` make its buffers smaller.",
             confirm="nvidia-smi --query-gpu=index,memory.used,memory.total --format=csv",
         )
-    killed = list(seen.of(run, "kernel.oom"))
+    killed = [*seen.of(run, "kernel.oom"), *seen.of(run, "launcher.out_of_memory")]
+    counted = bool(killed)
     killed += [o for o in seen.of(run, "torch.rank_failed") if o.values.get("signal") == 9 or o.values.get("exit_code") in (-9, 137)]
     if killed:
         yield Finding(
             code="host-out-of-memory",
             severity="problem",
-            confidence="certain" if any(o.kind == "kernel.oom" for o in killed) else "likely",
-            title="A rank was killed for want of host memory"
-            if any(o.kind == "kernel.oom" for o in killed)
-            else "A rank was killed (signal 9)",
+            confidence="certain" if counted else "likely",
+            title="A rank was killed for want of host memory" if counted else "A rank was killed (signal 9)",
             evidence=seen.lines(killed, 4),
             effect="All other ranks hang until their watchdog ends them.",
             remedy="Fewer data loader workers, no copy of the data set in each rank, a larger memory limit of the container or job.",
@@ -224,6 +303,7 @@ def _first_causes(run: Run) -> Iterator[Finding]:
             remedy="Use every parameter in the loss, or `DistributedDataParallel(..., find_unused_parameters=True)` at some cost a step.",
             confirm="TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...",
         )
+    yield from _announced(run)
     late = [*seen.of(run, "torch.store_timeout"), *seen.of(run, "torch.barrier_missed")]
     refused = seen.of(run, "torch.connect_failed")
     if late or (refused and not seen.of(run, "torch.nccl_missing")):
@@ -239,3 +319,34 @@ def _first_causes(run: Run) -> Iterator[Finding]:
             "host started its ranks with the same world size.",
             confirm="nc -vz MASTER_ADDR MASTER_PORT",
         )
+
+
+def _is_gpu_memory(message: str) -> bool:
+    """Whether NCCL's words mean the memory of the GPU; "Cannot allocate memory" is the host's, or a limit."""
+    return re.search(r"out of memory|Failed to CUDA (?:m|c)alloc", message) is not None
+
+
+def _announced(run: Run) -> Iterator[Finding]:
+    """Ranks that Lightning announced, and that never met: the same number twice, or fewer than there should be."""
+    ranks = [o for o in seen.of(run, "launcher.rank") if seen.whole(o, "rank") is not None]
+    if not ranks or seen.of(run, "launcher.all_met"):
+        return
+    twice = [o for o in ranks if (seen.whole(o, "count") or 1) > 1]
+    world = max(seen.whole(o, "of") or 0 for o in ranks)
+    here = {seen.whole(o, "rank") for o in ranks}
+    if not twice and len(here) >= world:
+        return
+    yield Finding(
+        code="rendezvous-failed",
+        severity="problem" if twice else "info",
+        confidence="likely" if twice else "possible",
+        title=f"Two processes call themselves rank {seen.whole(twice[0], 'rank')}: each host counts from zero"
+        if twice
+        else f"Only {len(here)} of {world} ranks announced themselves here, and they have not met",
+        evidence=seen.lines(twice or ranks, 4),
+        effect="The job waits at its start for ranks that never come.",
+        remedy="Let the launcher and the trainer agree: under Slurm `srun` with `--ntasks-per-node` equal to the GPUs of a host and "
+        "`--nodes` equal to num_nodes; elsewhere a different NODE_RANK on each host, and the same MASTER_ADDR and MASTER_PORT. A stray "
+        "NODE_RANK, SLURM_NTASKS or WORLD_SIZE in the environment confuses it too.",
+        confirm="srun env | grep -E 'SLURM_(PROCID|LOCALID|NTASKS)|NODE_RANK|WORLD_SIZE|MASTER'",
+    )

@@ -11,8 +11,8 @@ from wiretax.judge.facts import evidence, gpus_are
 from wiretax.model.finding import Finding
 from wiretax.model.run import Run
 
-NVLINK_XID = 74
-"""NVIDIA's Xid list: 74 is an NVLink error."""
+NVLINK_XIDS = frozenset({74, *range(144, 151), 155})
+"""NVIDIA's Xid list (https://docs.nvidia.com/deploy/xid-errors): 74 is an NVLink error; from Blackwell on 144 to 150 and 155 are."""
 
 SYSTEM_NOT_READY = 802
 """``cudaErrorSystemNotReady``."""
@@ -65,7 +65,7 @@ def _said(run: Run) -> Iterator[Finding]:
 
     The fabric manager also fails on hosts without NVSwitch ("nothing to do"): there it is not needed, and that is no fault.
     """
-    nvls = seen.warnings(run, "nvls_failure")
+    nvls = [o for o in seen.warnings(run, "nvls_failure") if "out of memory" not in seen.text(o, "message")]
     not_ready = [
         o
         for o in seen.of(run, "torch.cuda_init")
@@ -166,20 +166,33 @@ def _unhealthy(run: Run) -> Iterator[Finding]:
 
 def _xid(run: Run) -> Iterator[Finding]:
     lines = [
-        *(o for o in seen.of(run, "xid") if NVLINK_XID in (o.values.get("xid"), o.values.get("number"), o.values.get("code"))),
+        *(o for o in seen.of(run, "xid") if o.values.get("code") in NVLINK_XIDS),
         *seen.of(run, "nvlink.fatal"),
         *(o for o in seen.of(run, "nvswitch.sxid") if o.values.get("fatal")),
+        *(o for o in seen.of(run, "xid") if _follows_nvlink(seen.text(o, "message"))),
+        *(o for o in (*seen.of(run, "torch.cuda_error"), *seen.warnings(run, "cuda_failure")) if "NVLink error" in seen.text(o, "error")),
     ]
     if lines:
+        codes = sorted({code for o in seen.of(run, "xid") if (code := seen.whole(o, "code")) in NVLINK_XIDS and code is not None})
+        passing = codes and all("Nonfatal" in seen.text(o, "message") for o in lines)
+        only_cuda = not any(o.kind in ("xid", "nvlink.fatal", "nvswitch.sxid") for o in lines)
         yield Finding(
             code="nvlink-xid",
-            severity="problem",
+            severity="warning" if passing else "problem",
             confidence="certain",
-            title="The kernel log holds NVLink errors (Xid 74)"
+            title="CUDA reports an NVLink error that could not be corrected"
+            if only_cuda
+            else f"The kernel log holds NVLink errors (Xid {', '.join(map(str, codes)) or '74'})" + (", none fatal" if passing else "")
             if any(o.kind != "nvswitch.sxid" for o in lines)
             else "The kernel log holds fatal errors of an NVSwitch",
             evidence=seen.lines(lines, 8),
             effect="The link failed at least once; a job on these GPUs stops when it happens again.",
             remedy="Reset the GPUs or reboot; if it returns, reseat bridge or board, or return the machine.",
-            confirm="sudo dmesg | grep -iE 'xid.*74|sxid' && nvidia-smi nvlink -e",
+            confirm="sudo dmesg | grep -iE 'xid|sxid' && nvidia-smi nvlink -e",
         )
+
+
+def _follows_nvlink(message: str) -> bool:
+    """``Xid 45 ... caused by previous Xid 145``: the end of a program whose link failed."""
+    match = re.search(r"caused by previous Xid (\d{1,4})", message)
+    return match is not None and int(match[1]) in NVLINK_XIDS

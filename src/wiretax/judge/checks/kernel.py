@@ -24,7 +24,7 @@ def check(run: Run) -> Iterator[Finding]:
     xids = seen.of(run, "xid")
     yield from _lost(run, xids)
     yield from _memory(run, xids)
-    yield from _hung(run, xids)
+    yield from _hung(run)
     yield from _pcie(run)
     yield from _driver(run)
     yield from _application(xids)
@@ -97,10 +97,15 @@ def _memory(run: Run, xids: tuple[Observation, ...]) -> Iterator[Finding]:
         )
 
 
-def _hung(run: Run, xids: tuple[Observation, ...]) -> Iterator[Finding]:
-    stuck = _coded(xids, HUNG)
+def signs_of_a_hung_driver(run: Run) -> tuple[list[Observation], list[Observation], tuple[Observation, ...]]:
+    """Xids of a GPU that does not answer, tasks that wait for the driver, and commands that did not come back."""
+    stuck = _coded(seen.of(run, "xid"), HUNG)
     tasks = [o for o in seen.of(run, "kernel.hung_task") if "nv" in seen.text(o, "task").lower() or "cuda" in seen.text(o, "task").lower()]
-    silent = seen.of(run, "driver.failure", failure="hung")
+    return stuck, tasks, seen.of(run, "driver.failure", failure="hung")
+
+
+def _hung(run: Run) -> Iterator[Finding]:
+    stuck, tasks, silent = signs_of_a_hung_driver(run)
     if not stuck and not tasks and not silent:
         return
     yield Finding(

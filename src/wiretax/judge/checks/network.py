@@ -18,6 +18,7 @@ _VIRTUAL = re.compile(
 )
 _RDMA_DEVICE = re.compile(r"^(?:mlx[45]|bnxt_re|irdma|efa|rdmap|hfi1|qedr|cxgb|erdma|mlx5_bond)", re.IGNORECASE)
 _ENOUGH_MEMLOCK_BYTES = 2**30
+_REFUSED = re.compile(r"Bad address|[Nn]ot supported")
 
 STATUS_RETRY = (12, 13)
 """``IBV_WC_RETRY_EXC_ERR`` and ``IBV_WC_RNR_RETRY_EXC_ERR`` of rdma-core's verbs.h."""
@@ -27,6 +28,8 @@ def check(run: Run) -> Iterator[Finding]:
     """On one host a missing InfiniBand library or card is harmless and is not mentioned."""
     yield from _memlock(run)
     yield from _retries(run)
+    yield from _verbs(run)
+    yield from _open_files(run)
     yield from _subnets(run)
     yield from _interface(run)
     yield from _sockets(run)
@@ -105,6 +108,78 @@ def _retries(run: Run) -> Iterator[Finding]:
     )
 
 
+def _verbs(run: Run) -> Iterator[Finding]:
+    """Calls of the RDMA library that failed: connecting two cards, opening one, registering the GPU's memory."""
+    calls = seen.warnings(run, "ib_call")
+    connecting = [o for o in calls if re.search(r"modify_qp|create_ah", seen.text(o, "call"))]
+    if connecting:
+        yield Finding(
+            code="check-fabric",
+            severity="problem",
+            confidence="likely",
+            title="Two network cards cannot be connected: the one does not reach the other over RDMA",
+            evidence=seen.lines((*connecting, *seen.of(run, "nccl.ib_device")), 4),
+            effect="The job stops at its start, or at the first operation between these two cards; TCP between the hosts may well work.",
+            remedy="Test that pair of cards: `ib_write_bw -d DEVICE PEER`. On RoCE all cards of a job need an address and a way to each "
+            "other: choose the GID (`show_gids`, `NCCL_IB_GID_INDEX=3`), leave out cards of another network (`NCCL_IB_HCA=mlx5_0,mlx5_1`), "
+            "and where only cards of the same number reach each other set `NCCL_CROSS_NIC=0`. In a container the GIDs belong to the "
+            "network namespace: `--network=host`, or an RDMA device plugin.",
+            confirm="show_gids && ib_write_bw -d DEVICE PEER",
+        )
+    registering = [o for o in calls if re.search(r"reg_(?:dmabuf_)?mr", seen.text(o, "call")) and _REFUSED.search(seen.text(o, "error"))]
+    dmabuf = any("dmabuf" in seen.text(o, "call") for o in registering)
+    if registering and not seen.warnings(run, "memlock"):
+        yield Finding(
+            code="gdr-missing",
+            severity="warning",
+            confidence="likely",
+            title="The network card cannot register the GPU's memory: GPUDirect RDMA does not work here",
+            evidence=seen.lines(registering, 3),
+            effect="NCCL stops where it tries; without GPUDirect it runs, and copies through host memory.",
+            remedy=(
+                "The kernel or the card's driver has no DMA-BUF: `export NCCL_DMABUF_ENABLE=0` lets NCCL use nvidia_peermem. "
+                if dmabuf
+                else ""
+            )
+            + "`sudo modprobe nvidia_peermem` on each host, after the driver and OFED were installed in that order (or build the driver "
+            "anew against OFED). To go on meanwhile: `export NCCL_NET_GDR_LEVEL=LOC`.",
+            confirm="lsmod | grep -E 'nvidia_peermem|nv_peer_mem' && NCCL_NET_GDR_LEVEL=LOC NCCL_DEBUG=INFO wiretax check --quick",
+        )
+    opening = [*seen.warnings(run, "ib_device"), *(o for o in calls if "open_device" in seen.text(o, "call"))]
+    if opening:
+        log = seen.log(run)
+        alone = log is not None and log.one_host is True
+        yield Finding(
+            code="ib-device-not-passed",
+            severity="info" if alone else "warning",
+            confidence="likely",
+            title="NCCL sees an RDMA card and may not open it, as in a container without the card's device files",
+            evidence=seen.lines((*opening, *seen.of(run, "nccl.no_ib_device")), 4),
+            effect="On one host nothing." if alone else "Gradients between hosts cross TCP, ten times slower or worse.",
+            remedy="Pass the devices: `docker run --device=/dev/infiniband --cap-add=IPC_LOCK --ulimit memlock=-1 --network=host`; in "
+            "Kubernetes an RDMA device plugin. Else look at the rights of /dev/infiniband/uverbs*.",
+            confirm="ls -l /dev/infiniband && ibv_devinfo -l",
+        )
+
+
+def _open_files(run: Run) -> Iterator[Finding]:
+    full = seen.warnings(run, "files")
+    if not full:
+        return
+    limits = seen.of(run, "limit.open_files")
+    yield Finding(
+        code="open-files-limit",
+        severity="problem",
+        confidence="certain",
+        title="A rank ran out of file descriptors (connections count as open files)",
+        evidence=seen.lines((*full, *limits), 4),
+        effect="It cannot open another connection or shared memory segment, and all ranks stop.",
+        remedy="Raise the limit where the job starts: `ulimit -n 65536`, `docker run --ulimit nofile=65536`, `LimitNOFILE=` in the unit of "
+        "slurmd or containerd; destroy communicators that are no longer used; many sockets a peer (NCCL_NSOCKS_PERTHREAD) need more.",
+        confirm="ulimit -n  # in the job itself, e.g. srun bash -c 'ulimit -n'",
+    )
+
+
 def _subnets(run: Run) -> Iterator[Finding]:
     """Two interfaces in one subnet: the kernel, not NCCL, picks the way out."""
     shared = seen.of(run, "network.same_subnet")
@@ -139,13 +214,16 @@ def _subnets(run: Run) -> Iterator[Finding]:
 
 def _interface(run: Run) -> Iterator[Finding]:
     """An interface that other hosts cannot reach, or a setting that names none."""
-    nothing = seen.warnings(run, "no_interface")
+    nothing: tuple[Observation, ...] = seen.warnings(run, "no_interface")
     setting = facts.nccl_setting(run, "NCCL_SOCKET_IFNAME")
+    if setting and not seen.of(run, "nccl.bootstrap"):
+        # NCCL before 2.28 goes on without an interface of that name and only fails when it wants to connect.
+        nothing += seen.warnings(run, "bad_address")
     if nothing:
         yield Finding(
             code="wrong-interface",
             severity="problem",
-            confidence="certain" if setting else "likely",
+            confidence="certain" if setting and seen.warnings(run, "no_interface") else "likely",
             title=f"NCCL finds no network interface{f' called {setting[0]}' if setting else ''}",
             evidence=seen.lines((*nothing, *seen.of(run, "nccl.environment", name="NCCL_SOCKET_IFNAME"))),
             effect="No rank can start.",
@@ -247,7 +325,7 @@ def _sockets(run: Run) -> Iterator[Finding]:
             "`docker run --device=/dev/infiniband`.",
             confirm="ldconfig -p | grep libibverbs && ibv_devinfo -l",
         )
-    elif nothing and hardware:
+    elif nothing and hardware and not seen.warnings(run, "ib_device"):
         yield Finding(
             code="ib-device-not-passed",
             severity="warning",
@@ -321,7 +399,7 @@ def _events(run: Run) -> Iterator[Finding]:
 
 def _closed(run: Run) -> Iterator[Finding]:
     """Almost always a symptom: another rank died first."""
-    closed = seen.warnings(run, "remote_closed")
+    closed = (*seen.warnings(run, "remote_closed"), *seen.of(run, "torch.store_closed"))
     if not closed or seen.of(run, "torch.watchdog_timeout"):
         return
     yield Finding(

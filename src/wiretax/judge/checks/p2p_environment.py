@@ -43,6 +43,7 @@ def _p2p(run: Run) -> Iterator[Finding]:
     level = facts.nccl_setting(run, "NCCL_P2P_LEVEL")
     pairs = [tuple(sorted((both[0].source_gpu, both[0].target_gpu))) for both in facts.unordered_pairs(machine)]
     barred: list[tuple[int, int]]
+    bound: str | None = None
     if disable is not None and disable[0].strip() == "1":
         source, name = disable[1], "NCCL_P2P_DISABLE"
         barred = [(a, b) for a, b in pairs if facts.p2p_allowed(machine, a, b) is not False]
@@ -69,6 +70,9 @@ def _p2p(run: Run) -> Iterator[Finding]:
     if barred:
         shown.append(evidence(f"peer access is not refused for {facts.pairs_text(barred)}", "machine.pairs"))
     severity, confidence, effect, measured = _what_it_costs(run)
+    if name == "NCCL_P2P_LEVEL" and not pairs and not measured and bound != "LOC":
+        yield _level_of_unknown(run, source, bound)
+        return
     remedy = f"Remove it: {_removal(source, name)}."
     if severity == "info" and measured:
         remedy = "Leave it: without it nothing is gained on this machine."
@@ -96,6 +100,23 @@ def _p2p(run: Run) -> Iterator[Finding]:
         effect=effect,
         remedy=remedy,
         confirm=f"env -u {name} wiretax check --quick",
+    )
+
+
+def _level_of_unknown(run: Run, source: str, level: str | None) -> Finding:
+    """A distance is allowed, and no text shows how far apart the GPUs are."""
+    return Finding(
+        code="p2p-disabled-by-environment",
+        severity="info",
+        confidence="possible",
+        title=f"NCCL_P2P_LEVEL={level} lets only GPUs up to that distance talk peer to peer; how far apart these are is not shown",
+        evidence=(
+            evidence(f"set in {source}", "machine.software"),
+            *seen.lines(seen.of(run, "nccl.environment", name="NCCL_P2P_LEVEL"), 1),
+        ),
+        effect="Nothing where all GPUs are that near; pairs beyond it go through host memory.",
+        remedy="Look at `nvidia-smi topo -m`, and measure without it before removing it.",
+        confirm="env -u NCCL_P2P_LEVEL wiretax check --quick",
     )
 
 

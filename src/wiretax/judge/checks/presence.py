@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wiretax.judge.checks.kernel import signs_of_a_hung_driver
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Finding
 from wiretax.model.run import Run
@@ -16,6 +17,8 @@ def check(run: Run) -> Iterator[Finding]:
         return
     detail = f": {machine.driver_detail}" if machine.driver_detail else ""
     seen = (evidence(f"driver_state = {machine.driver_state}{detail}", "machine"),)
+    if machine.driver_state == "hung" and any(signs_of_a_hung_driver(run)):
+        return  # The kernel log names the GPU: that is the finding.
     if machine.driver_state == "hung":
         yield Finding(
             code="gpu-hung",

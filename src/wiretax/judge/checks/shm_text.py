@@ -61,9 +61,10 @@ def _too_small(run: Run, elsewhere: set[tuple[str, int]]) -> Iterator[Finding]:
     small = total is not None and total < AMPLE_BYTES
     loader = seen.of(run, "torch.shared_memory")
     default = [o for o in seen.of(run, "container.run") if o.values.get("shm_size_bytes") is None and o.values.get("ipc") is None]
-    default += seen.of(run, "container.shm_note")
+    default += [o for o in seen.of(run, "container.shm_note") if (seen.whole(o, "bytes") or 0) < AMPLE_BYTES]
+    refused = [o for o in seen.of(run, "torch.nccl_error") if "ystem" in seen.text(o, "error")]
     if not full and not failed and not (bus_errors and (small or default)):
-        yield from _loaders(loader, default, total)
+        yield from _loaders(loader, default, total, refused)
         return
     shown = [*seen.lines((*full, *failed, *bus_errors, *loader), 4)]
     if total is not None:
@@ -160,12 +161,28 @@ def _peer_mappings(run: Run) -> Iterator[Finding]:
     )
 
 
-def _loaders(killed: tuple[Observation, ...], default: list[Observation], total: int | None) -> Iterator[Finding]:
+def _loaders(
+    killed: tuple[Observation, ...], default: list[Observation], total: int | None, refused: list[Observation]
+) -> Iterator[Finding]:
     """Workers of the data loader that ran out of shared memory, or a container that starts with the engine's default of it."""
     noted = [o for o in default if o.kind == "container.shm_note"]
     if not killed and not noted:
         return
     room = f" ({size(total)})" if total is not None else ""
+    if noted and refused and not killed:
+        # A system error of NCCL inside a container with so little shared memory; the log that would prove it was not switched on.
+        yield Finding(
+            code="dev-shm-too-small",
+            severity="problem",
+            confidence="likely",
+            title="NCCL stops with a system error in a container with little shared memory (/dev/shm)",
+            evidence=seen.lines((*noted, *refused), 4),
+            effect="Ranks that talk through host memory need some 10 MB of it for each connection; without it none can start.",
+            remedy="Give the container more: `docker run --shm-size=16g` or `--ipc=host`; in Kubernetes an emptyDir with "
+            "`medium: Memory` at /dev/shm. If it fails still, `NCCL_DEBUG=WARN` names the call.",
+            confirm="df -h /dev/shm",
+        )
+        return
     yield Finding(
         code="dev-shm-too-small",
         severity="problem" if killed else "info",

@@ -134,7 +134,21 @@ def _hang(run: Run) -> Iterator[Finding]:
 
 
 def _mixed(run: Run) -> Iterator[Finding]:
-    stated = seen.warnings(run, "version_mismatch")
+    stated: tuple[Observation, ...] = seen.warnings(run, "version_mismatch")
+    lacking = seen.of(run, "torch.nccl_symbol")
+    if lacking:
+        yield Finding(
+            code="nccl-version-mismatch",
+            severity="problem",
+            confidence="certain",
+            title=f"torch loads an NCCL that is older than it needs: it has no {seen.text(lacking[0], 'symbol')}",
+            evidence=seen.lines((*lacking, *(o for o in seen.of(run, "package") if seen.text(o, "name").startswith("nvidia-nccl"))), 4),
+            effect="torch cannot even be imported.",
+            remedy="One NCCL only: `pip list | grep nccl` and remove the other (cu11 beside cu12), clear LD_LIBRARY_PATH and LD_PRELOAD "
+            "of a system libnccl, import torch before cupy or tensorflow, or install torch anew with its dependencies.",
+            confirm="LD_DEBUG=libs python -c 'import torch' 2>&1 | grep libnccl",
+        )
+        return
     packages = [o for o in seen.of(run, "package") if seen.text(o, "name").startswith("nvidia-nccl")]
     logged = seen.of(run, "nccl.version", library="NCCL")
     versions = {nccl_policy.parse_version(seen.text(o, "version")) for o in logged}
@@ -215,7 +229,7 @@ def _gloo(run: Run) -> Iterator[Finding]:
 
 def _cuda(run: Run) -> Iterator[Finding]:
     """CUDA's own refusals at its start, each with its number."""
-    for observation in seen.of(run, "torch.cuda_init"):
+    for observation in (*seen.of(run, "torch.cuda_init"), *seen.warnings(run, "cuda_version")):
         error = seen.text(observation, "error")
         code = seen.whole(observation, "code")
         if code == 35 or "insufficient" in error or "too old" in error:

@@ -108,7 +108,9 @@ def _few_links(run: Run) -> bool:
 
 def _wsl(run: Run) -> Iterator[Finding]:
     inside = run.machine is not None and run.machine.surroundings.virtual_machine in ("wsl", "wsl2")
-    if not inside:
+    # Its way of failing there; other places without PCI folders in /sys show it too.
+    no_folders = [o for o in seen.warnings(run, "other") if "real path of /sys/class/pci_bus" in seen.text(o, "message")]
+    if not inside and not no_folders:
         return
     version = facts.nccl_version(run) or next(
         (seen.text(o, "version") for o in seen.of(run, "torch.nccl_error") if o.values.get("version")), None
@@ -118,12 +120,14 @@ def _wsl(run: Run) -> Iterator[Finding]:
         return
     yield Finding(
         code="wsl-nccl-too-old",
-        severity="problem",
-        confidence="likely",
-        title=f"NCCL {version} does not know WSL2; from 2.10 on it does",
+        severity="problem" if inside else "info",
+        confidence="likely" if inside else "possible",
+        title=f"NCCL {version} does not know WSL2; from 2.10 on it does"
+        if inside
+        else f"NCCL {version} finds no PCI folders, as under WSL2 (or in a container without /sys); from 2.10 on it needs none",
         evidence=(
-            *seen.lines((*seen.of(run, "nccl.version"), *seen.of(run, "torch.nccl_error"), *seen.warnings(run, "other")), 3),
-            evidence(f"virtual machine: {run.machine.surroundings.virtual_machine if run.machine else ''}", "machine.surroundings"),
+            *seen.lines((*no_folders, *seen.of(run, "nccl.version"), *seen.of(run, "torch.nccl_error"), *seen.warnings(run, "other")), 3),
+            *([evidence("virtual machine: WSL", "machine.surroundings")] if inside else []),
         ),
         effect="NCCL fails at its start with 'unhandled system error' (it looks for PCI folders that WSL does not have).",
         remedy="Upgrade torch (1.10 or newer brings NCCL 2.10), and the Windows driver. Under WSL data goes through host memory in any "

@@ -5,7 +5,8 @@ Observations:
     default), ``network``, ``privileged``, ``memlock_unlimited``, ``gpus``, ``infiniband`` (its device is passed).
     ``container.inspect``: ``name`` (``ShmSize``, ``IpcMode``, ``NetworkMode``, ``Privileged``, ``Runtime``), ``value``.
     ``container.setting``: ``where`` (``compose`` or ``kubernetes``), ``name`` (``shm_size``, ``ipc``, ``hostIPC``, ``hostNetwork``,
-    ``dev_shm_volume``, ``gpus``), ``value``. ``container.shm_note``: ``bytes``: NVIDIA's images warn at their start of the default size.
+    ``dev_shm_volume``, ``gpus``), ``value``. ``container.shm_note``: ``bytes``: NVIDIA's images warn at
+    their start of the default size, and Ray of one that is too small for its object store.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _KUBERNETES = re.compile(r"\s*(hostIPC|hostNetwork|nvidia\.com/gpu|amd\.com/gpu)
 _MEDIUM = re.compile(r"\s*medium:\s{0,4}['\"]?Memory['\"]?\s*$")
 _SIZE_LIMIT = re.compile(r"\s*sizeLimit:\s{0,4}['\"]?(\d{1,8}(?:\.\d{1,3})?[KMGT]?i?)['\"]?\s*$")
 _SHM_NOTE = re.compile(r"SHMEM allocation limit is set to the default of (\d{1,6}[KMG]B)")
+_RAY_NOTE = re.compile(r"/shm has only (\d{1,15}) bytes available")
 _MAX_CONTINUED = 60
 
 
@@ -55,11 +57,15 @@ def _piece(source: str, stream: Stream) -> Piece | None:
             facts["container"] = "docker"
             lines.add(line.number)
             continue
-        note = _SHM_NOTE.search(text) if "SHMEM" in text else None
+        note = _SHM_NOTE.search(text) if "SHMEM" in text else _RAY_NOTE.search(text) if "has only" in text else None
         if note:
-            facts["shm"] = _binary(note.group(1))
-            notes.add(line.number, "container.shm_note", bytes=facts["shm"])
-            facts.setdefault("container", "docker")
+            size = _binary(note.group(1))
+            notes.add(line.number, "container.shm_note", bytes=size)
+            if note.re is _RAY_NOTE:
+                facts["shm_free"] = size
+            else:
+                facts["shm"] = size
+                facts.setdefault("container", "docker")
             lines.add(line.number)
             continue
         if _setting(line, notes, facts):
@@ -71,7 +77,9 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         shm = int(str(facts["ShmSize"]))
     container = facts.get("container")
     surroundings = Surroundings(
-        container=str(container) if container else None, dev_shm_bytes=int(shm) if isinstance(shm, int) and shm > 0 else None
+        container=str(container) if container else None,
+        dev_shm_bytes=int(shm) if isinstance(shm, int) and shm > 0 else None,
+        dev_shm_free_bytes=free if isinstance(free := facts.get("shm_free"), int) else None,
     )
     return Piece(
         source=source,

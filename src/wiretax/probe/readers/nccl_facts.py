@@ -219,6 +219,12 @@ RULES: tuple[Rule, ...] = (
     _rule("nccl.ib_device", r"NET/IB(?:ext\w{0,8})? ?: Using (?P<list>.{0,2000}:\d{1,3}/(?:IB|RoCE).{0,2000})", _ib_devices),
     _rule("nccl.no_ib_device", r"NET/IB\w{0,12} ?: No device found"),
     _rule("nccl.interface", r"NET/(?P<net>[\w ]{1,40}?) ?: Using (?P<list>\[\d{1,4}\].{0,2000})", _interfaces),
+    # Up to 2.3: one line an interface, and all of them are used.
+    _rule(
+        "nccl.interface",
+        r"NET : Using interface (?P<interface>[^\s:]{1,40}):(?P<address>\S{1,120}?)<\d{1,5}>",
+        lambda m: iter([{"net": "Socket", "index": 0, "interface": m["interface"], "address": m["address"]}]),
+    ),
     _rule("nccl.no_ib_library", r"Failed to open libibverbs"),
     _rule("nccl.network", r"Using network (?P<name>.{1,80}?)\s*$"),
     _rule("nccl.plugin", r"(?P<state>Failed to initialize|Initialized|Assigned) NET plugin (?P<name>[^\n]{1,60}?)(?: to comm)?\s*$"),

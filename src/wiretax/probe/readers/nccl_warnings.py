@@ -25,9 +25,10 @@ ib_library            the InfiniBand library is absent (harmless on one host)
 ib_device             ib_device: could not be opened or queried
 no_interface          no usable network interface
 connect               address, error
+bad_address           family: the address of a peer, or of this rank's own interface, is no address at all
 remote_closed         address, error
 version_mismatch      rank, other_rank, version, other_version, or error
-collective_mismatch   peers disagree about sizes: the ranks are out of step
+collective_mismatch   peers disagree about sizes or operations: the ranks are out of step
 device_mismatch       ranks or hosts have different network devices
 iommu                 option: missing on the kernel command line (RCCL)
 fine_grain            HSA_FORCE_FINE_GRAIN_PCIE is not set (RCCL, old ROCm)
@@ -69,6 +70,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
     )),
     ("duplicate_gpu", r"Multiple Ranks are using the same GPU"),
     ("p2p_nvlink", r"P2P is disabled between NVLINK connected GPUs (?P<source_gpu>\d{1,4}) and (?P<target_gpu>\d{1,4})"),
+    ("files", r"Too many open files|Too many connections"),
     ("shm_no_space", rf"posix_fallocate failed ?: {_ERROR}"),
     ("shm_no_space", (
         r"failed to extend (?P<path>\S{1,300}) to (?P<size_bytes>\d{1,15}) bytes(?:, error:? (?P<error>.{1,80}?)"
@@ -124,6 +126,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"no socket interface found|No usable listening interface|no interface found|No interface found in the same subnet"
         r"|No IP interface found|no device found (?:matching|after)"
     )),
+    ("bad_address", r"connecting to address .{0,120}with family (?P<family>\d{1,6}) is neither AF_INET"),
     ("version_mismatch", (
         r"Mismatched NCCL version detected ?: rank (?P<rank>\d{1,7}) (?:version )?(?P<version>\d{1,6}) rank "
         r"(?P<other_rank>\d{1,7}) (?:version )?(?P<other_version>\d{1,6})"
@@ -140,11 +143,13 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"mixed local \w{0,8} ?Net device counts|mixed local CollNet|mismatched physical devices|incompatible devices"
         r"|device is incompatible"
     )),
-    ("collective_mismatch", r"collective mismatch|[Mm]essage truncated|posted incorrect receive info|mismatch in collective sizes"),
+    ("collective_mismatch", (
+        r"[cC]ollective mismatch|[Mm]ismatched collective|[Mm]essage truncated|posted incorrect receive info"
+        r"|mismatch in collective sizes"
+    )),
     ("iommu", r'Missing "(?P<option>(?:amd_|intel_)?iommu=\w{1,12})" from kernel command line'),
     ("fine_grain", r'Missing "HSA_FORCE_FINE_GRAIN_PCIE'),
     ("numa_balancing", r"NUMA auto balancing enabled"),
-    ("files", r"Too many open files|Too many connections"),
     ("mnnvl", r"MNNVL .{0,60}not (?:supported|working)"),
     ("nvml", r"(?P<call>nvml\w{1,60})\(\) failed: (?P<error>.{1,120})|Failed to open libnvidia-ml"),
     ("no_transport", r"[Rr]ank (?P<rank>\d{1,7}) has no transport for \w{1,8} peer (?P<peer_rank>\d{1,7})|No transport found"),

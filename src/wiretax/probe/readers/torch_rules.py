@@ -9,12 +9,14 @@ kind                         values
 torch.watchdog_timeout       rank, sequence, operation, num_elements_in, num_elements_out, timeout_seconds, ran_seconds,
                              process_group
 torch.work_status            rank, process_group, failed_at, last_enqueued, last_started, last_completed (sequence numbers)
+torch.timeout_elsewhere      rank, from_rank: this rank was told that another one's collective timed out
 torch.watchdog_stuck         seconds: the watchdog itself hung in a CUDA or NCCL call
 torch.watchdog_error         rank, error: what killed the watchdog
 torch.desync                 ranks, state, sequence: what the desync debugger worked out
 torch.collective_mismatch    text: ranks run different collectives
 torch.barrier_missed         ranks
 torch.nccl_error             error, version (of NCCL), file; the "Last error" behind it is an ``nccl.warning``
+torch.nccl_symbol            symbol: the NCCL library that was loaded lacks a function that torch needs
 torch.nccl_missing           this torch has no NCCL (Windows, macOS, a CPU build)
 torch.no_redirects           Windows or macOS
 torch.backend                backend (gloo, nccl, mpi, ...)
@@ -22,6 +24,7 @@ torch.gloo_error             error
 torch.gloo_loopback          gloo fell back to the loopback address
 torch.connect_failed         host, port, error
 torch.store_timeout          text, joined, expected
+torch.store_closed           rank, error: the store at rank 0 closed the connection while this rank asked it for NCCL's id
 torch.device_guess           rank: the rank's GPU is not known when the first collective runs
 torch.cuda_error             error, code
 torch.cuda_init              error, code: CUDA could not start
@@ -29,6 +32,9 @@ torch.cpu_build              torch is a build without CUDA
 torch.gpu_unsupported        gpu, capability: this torch has no kernels for the GPU
 torch.out_of_memory          gpu, tried, capacity
 torch.shared_memory          error: a loader's worker ran out of shared memory
+launcher.rank                rank, of: Lightning announces a rank before all meet
+launcher.all_met             Lightning: all ranks have met
+launcher.out_of_memory       Slurm, Kubernetes or Ray ended a process for want of host memory
 torch.rank_failed            rank, local_rank, exit_code, signal
 ddp.find_unused_parameters   a flag that costs an extra walk of the graph and found nothing
 ddp.unused_parameters        ranks use different parameters
@@ -73,7 +79,19 @@ def _milliseconds(text: str) -> float:
 
 _TYPES: dict[str, Callable[[str], Scalar]] = {
     **dict.fromkeys(
-        ("rank", "other_rank", "local_rank", "sequence", "num_elements_in", "num_elements_out", "failed_at", "last_enqueued"), int
+        (
+            "rank",
+            "other_rank",
+            "from_rank",
+            "of",
+            "local_rank",
+            "sequence",
+            "num_elements_in",
+            "num_elements_out",
+            "failed_at",
+            "last_enqueued",
+        ),
+        int,
     ),
     **dict.fromkeys(("last_started", "last_completed", "gpu", "than", "code", "exit_code", "port", "joined", "expected", "signal"), int),
     **dict.fromkeys(("timeout_seconds", "ran_seconds"), _milliseconds),
@@ -98,6 +116,11 @@ RULES: tuple[Rule, ...] = (
         r"(?:" + _WHO + r".{0,20})?Watchdog caught collective operation timeout: Work\w{1,10}\((?:SeqNum=(?P<sequence>\d{1,18}), )?"
         r"OpType=(?P<operation>\w{1,60})(?:, NumelIn=(?P<num_elements_in>\d{1,18}))?(?:, NumelOut=(?P<num_elements_out>\d{1,18}))?"
         r"(?:, [^)]{0,120}?)?(?:Timeout\(ms\)=(?P<timeout_seconds>\d{1,15}))?\)(?: ran for (?P<ran_seconds>\d{1,15}) milliseconds)?",
+    ),
+    _rule(
+        "torch.timeout_elsewhere",
+        r"(?:" + _WHO + r".{0,20})?Received a dump signal due to a collective timeout from\s{1,4}"
+        r"(?:this local rank|rank\s{1,4}(?P<from_rank>\d{1,7}))",
     ),
     _rule(
         "torch.work_status",
@@ -128,6 +151,11 @@ RULES: tuple[Rule, ...] = (
         "torch.nccl_error",
         r"(?P<error>nccl(?:UnhandledCudaError|SystemError|InternalError|InvalidArgument|InvalidUsage|RemoteError)): .{1,200}",
     ),
+    _rule(
+        "torch.nccl_error",
+        r"NCCL [Ee]rror(?: \d)?: (?P<error>unhandled (?:system|cuda) error|internal error|invalid usage|remote process exited)",
+    ),
+    _rule("torch.nccl_symbol", r"libtorch\w{0,20}\.so: undefined symbol: (?P<symbol>p?nccl\w{1,60})"),
     _rule("torch.nccl_missing", r"Distributed package doesn't have NCCL built in|NCCL is not (?:available|built)"),
     _rule("torch.no_redirects", r"Redirects are currently not supported in Windows"),
     _rule(
@@ -155,6 +183,10 @@ RULES: tuple[Rule, ...] = (
         "torch.store_timeout",
         r"(?:DistStoreError|TCPStore|Store).{0,60}(?:[Tt]imeout|[Tt]imed out).{0,120}|wait timeout after \d{1,12}ms, keys: \S"
         r"{0,120}",
+    ),
+    _rule(
+        "torch.store_closed",
+        r"store->get\(.{1,40}\) got error: (?P<error>Connection reset by peer|Broken pipe|Failed to recv|Connection was likely closed)",
     ),
     _rule(
         "torch.device_guess",
@@ -194,6 +226,20 @@ RULES: tuple[Rule, ...] = (
         r"(?P<error>killed by signal: Bus error.{0,160}|out of shared memory|unable to (?:write to file|open shared memory object"
         r"|mmap \d{1,15} bytes from file) </?torch_\w{1,60}>.{0,120})",
     ),
+    _rule("torch.rank_failed", r"mpirun noticed that process rank (?P<rank>\d{1,7}) .{0,200}exited on signal (?P<signal>\d{1,2})"),
+    _rule("torch.rank_failed", r"process (?P<rank>\d{1,7}) terminated with signal SIGKILL", signal=9),
+    _rule("torch.rank_failed", r"process (?P<rank>\d{1,7}) terminated with signal SIGBUS", signal=7),
+    _rule("torch.rank_failed", r"died with <Signals\.SIG\w{2,8}: (?P<signal>\d{1,2})>"),
+    _rule("torch.rank_failed", r"exits with return code = (?P<exit_code>-\d{1,3})\b"),
+    _rule("torch.rank_failed", r"srun: error: \S{1,200}: tasks? (?P<rank>\d{1,7})\S{0,60}: Killed", signal=9),
+    _rule("torch.rank_failed", r"srun: error: \S{1,200}: tasks? (?P<rank>\d{1,7})\S{0,60}: Bus error", signal=7),
+    _rule(
+        "launcher.out_of_memory",
+        r"Detected \d{1,7} oom[-_]kill events?|srun: error: .{1,240}: Out Of Memory|Reason:\s{1,12}OOMKilled"
+        r"|Task was killed due to the node running low on memory",
+    ),
+    _rule("launcher.rank", r"[Ii]nitializing (?:ddp|distributed): GLOBAL_RANK: (?P<rank>\d{1,7}), MEMBER: \d{1,7}/(?P<of>\d{1,7})"),
+    _rule("launcher.all_met", r"All (?:distributed|DDP) processes registered|Starting with \d{1,7} processes"),
     _rule("torch.rank_failed", r"^\s*(?:\[\d{1,4}\]:)?\s*rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)"),
     _rule("torch.rank_failed", r"failed \(exitcode: (?P<exit_code>-?\d{1,5})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: \d{1,10}\)"),
     _rule("torch.rank_failed", r"\] Signal: [A-Z][\w ]{3,30} \((?P<signal>\d{1,2})\)"),
@@ -247,6 +293,7 @@ TELLING = re.compile(
     r"[Ww]atchdog|NCCL|nccl|[Gg]loo|collective|[Bb]arrier|CUDA|CUBLAS|c10d|[Ss]ocket|TCPStore|[Tt]imed out|[Tt]imeout|GPU|[Bb]ackend"
     r"|[Rr]ank|allreduce|all_reduce|all-reduce|DDP|find_unused|reduction|bucket view|ready twice|producing loss|[Rr]edirects|RTX"
     r"|kernel version|different devices|ECC|peer mapping|kernel image|illegal memory|exitcode|Signal[ :]|hostname to a|connect to|\+cpu"
+    r"|undefined symbol|processes registered|GLOBAL_RANK|signal|return code|srun: |oom[-_]kill|OOMKilled|low on memory"
     r"|rror |driver|initialized|shared memory"
 )
 """A line without any of these words matches no rule."""

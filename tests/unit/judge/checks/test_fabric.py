@@ -31,7 +31,7 @@ def test_a_finished_an_unsupported_and_an_unread_fabric_are_fine(state, status):
 
 
 def xid(number):
-    return Observation(source="dmesg.txt", line=7, kind="xid", values={"xid": number})
+    return Observation(source="dmesg.txt", line=7, kind="xid", values={"code": number})
 
 
 def test_an_nvlink_xid_in_the_kernel_log_is_named_with_its_line():

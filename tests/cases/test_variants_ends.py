@@ -1,0 +1,175 @@
+# ruff: noqa: E501 - the texts stand as the tools print them
+"""Variants of how jobs of several GPUs stop: refused addresses and cards, exhausted limits, killed ranks, echoes of a time-out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diagnosed import Variant, assert_complete, run_of, said, wrong
+from real_texts import head, nccl, ring
+
+
+def warn(file: str, text: str, host: str = "gpu-box", dev: int = 0) -> str:
+    return f"\n{host}:{1201 + dev}:{1601 + dev} [{dev}] {file} NCCL WARN {text}\n"
+
+
+NO_FAMILY = "ncclSocketInit: connecting to address  with family {} is neither AF_INET(2) nor AF_INET6(10)"
+MESH = "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error\n"
+LOOPBACK = "[W ProcessGroupGloo.cpp:721] Warning: Unable to resolve hostname to a (local) address. Using the loopback address as fallback. Manually set the network interface to bind to with GLOO_SOCKET_IFNAME. (function operator())\n"
+RAY_NOTE = "WARNING services.py:1889 -- WARNING: The object store is using /tmp instead of /dev/shm because /dev/shm has only {} bytes available. This will harm performance!\n"
+TABLE = """#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+      262144         65536     float     sum      -1    325.1    0.81    0.81      0    325.3    0.81    0.81      0
+      524288        131072     float     sum      -1    663.1    0.79    0.79 {wrong:>6}    569.4    0.92    0.92 {wrong:>6}
+# Out of bounds values : {bounds}
+# Avg bus bandwidth    : 0.612
+"""
+SYMBOL = "ImportError: /venv/lib/python3.10/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: {}\n"
+XID = "kernel: NVRM: Xid (PCI:0000:{}:00): {}\n"
+
+
+def announced(*ranks: int, of: int, word: str = "initializing ddp") -> str:
+    return "".join(f"{word}: GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/{of}\n" for rank in ranks)
+
+
+VARIANTS = [
+    # An interface that is not there, found out late.
+    Variant(
+        "an interface of that name is missing, NCCL 2.27",
+        {"l": f"{nccl()}NCCL_SOCKET_IFNAME set by environment to eth2\nLast error:\n{NO_FAMILY.format(59936)}\n"},
+        [["wrong-interface"]],
+        ["p2p-*"],
+    ),
+    Variant(
+        "the same as a warning with a launcher's prefix",
+        {
+            "l": "[1,3]<stdout>:n1:11:12 [3] NCCL INFO NCCL_SOCKET_IFNAME set by environment to ib9\n[1,3]<stdout>:n1:11:12 [3] misc/socket.cc:401 NCCL WARN "
+            + NO_FAMILY.format(0)
+            + "\n"
+        },
+        [["wrong-interface"]],
+    ),
+    Variant("no address and no setting does not say why", {"l": warn("misc/socket.cc:401", NO_FAMILY.format(0))}, [["needs-measurement"]], ["*"]),
+    Variant(
+        "NCCL 2.3 lists every interface it uses, the loopback among them",
+        {
+            "l": f"{nccl('n1')}NET : Using interface lo:127.0.0.1<0>\n{nccl('n2')}NET : Using interface lo:127.0.0.1<0>\n"
+            + warn("include/socket.h:361", "Call to connect timeout : Connection refused", "n2")
+        },
+        [["wrong-interface"]],
+    ),
+    Variant(
+        "NCCL 2.2 over a real interface",
+        {
+            "l": "n1:18553:18553 [0] INFO NET : Using interface enp3s0:192.168.144.103<0>\n"
+            + warn("include/socket.h:360", "Call to connect failed : Connection timed out", "n1")
+        },
+        [["peer-unreachable"]],
+        ["wrong-interface"],
+    ),
+    # gloo beside NCCL.
+    Variant("gloo took the loopback address", {"l": LOOPBACK + MESH}, [["wrong-interface"]], ["backend-gloo"]),
+    Variant("gloo cannot join its ranks", {"l": "(RayWorkerWrapper pid=1890, ip=10.41.0.8) ERROR 08-02 worker_base.py:382] " + MESH}, [["rendezvous-failed"]], ["backend-gloo", "wrong-interface"]),
+    Variant("gloo's loopback alone is harmless on one host", {"l": LOOPBACK}, [], ["*"]),
+    Variant(
+        "a checkpoint barrier over gloo",
+        {"l": "[rank2]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"},
+        [["collective-timeout"]],
+        ["backend-gloo", "rendezvous-failed"],
+    ),
+    # RDMA calls.
+    Variant(
+        "RoCE cards that do not reach each other",
+        {"l": f"{nccl()}NET/IB : Using [0]irdma0:1/RoCE [1]irdma3:1/RoCE [RO]; OOB eth0:172.16.121.86<0>\n" + warn("ibvwrap.c:160", "Call to ibv_modify_qp failed with error Connection timed out")},
+        [["check-fabric"]],
+        ["memlock-limit", "sockets-between-hosts"],
+    ),
+    Variant(
+        "the longer form of NCCL 2.27",
+        {"l": warn("ibvwrap.c:262", "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_2:1, curr state INIT, next state RTR, local GID index 3, local GID ::ffff:10.0.0.1, remote GID ::ffff:10.0.1.2")},
+        [["check-fabric"]],
+        ["ib-retry-exceeded"],
+    ),
+    Variant("in a macvlan container", {"l": warn("ibvwrap.c:160", "Call to ibv_modify_qp failed with error No such device")}, [["check-fabric"]], ["memlock-limit"]),
+    Variant(
+        "a card that may not be opened",
+        {"l": "misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed\ntransport/net_ib.cc:148 NCCL WARN NET/IB : Unable to open device mlx5_bond_0\nNCCL INFO NET/IB : No device found.\n"},
+        [["ib-device-not-passed"]],
+        ["ib-disabled-by-environment", "check-fabric"],
+    ),
+    Variant("no DMA-BUF in this kernel", {"l": warn("misc/ibvwrap.cc:288", "Call to ibv_reg_dmabuf_mr failed with error Operation not supported")}, [["gdr-missing"]], ["memlock-limit"]),
+    Variant("the card cannot register GPU memory", {"l": warn("misc/ibvwrap.cc:182", "Call to ibv_reg_mr_iova2 failed with error Bad address")}, [["gdr-missing"]], ["memlock-limit"]),
+    Variant("locked memory stays locked memory", {"l": warn("misc/ibvwrap.cc:182", "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory")}, [["memlock-limit"]], ["gdr-missing", "check-fabric"]),
+    # Limits.
+    Variant("too many sockets", {"l": warn("include/socket.h:423", "Net : Socket creation failed : Too many open files")}, [["open-files-limit"]], ["peer-unreachable", "dev-shm-too-small"]),
+    Variant("too many segments", {"l": warn("misc/shmutils.cc:93", "Call to open failed: Too many open files")}, [["open-files-limit"]], ["dev-shm-too-small"]),
+    Variant("NCCL on a full GPU", {"l": warn("enqueue.cc:43", "Cuda failure 'out of memory'")}, [["gpu-out-of-memory"]], ["host-out-of-memory", "fabric-not-ready"]),
+    Variant("NCCL's own buffers", {"l": warn("include/alloc.h:99", "Failed to CUDA calloc async 4194304 bytes")}, [["gpu-out-of-memory"]], ["host-out-of-memory"]),
+    Variant("NVLink SHARP on a full GPU", {"l": warn("transport/nvls.cc:169", "Cuda failure 2 'out of memory'")}, [["gpu-out-of-memory"]], ["fabric-not-ready"]),
+    Variant("NVLink SHARP refused", {"l": warn("transport/nvls.cc:379", "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot be performed in the present state'.")}, [["fabric-not-ready"]], ["gpu-out-of-memory"]),
+    Variant("Ray's note and a system error", {"l": RAY_NOTE.format(67108864) + "RuntimeError: NCCL Error 2: unhandled system error\n"}, [["dev-shm-too-small"]], ["host-out-of-memory"]),
+    Variant("Ray's note of a roomy /dev/shm", {"l": RAY_NOTE.format(10734297088) + "RuntimeError: NCCL Error 2: unhandled system error\n"}, [], ["dev-shm-too-small"]),
+    # Who died.
+    Variant("Slurm ended a step", {"l": "slurmstepd: error: Detected 2 oom_kill events in StepId=51311.0. Some of the step tasks have been OOM Killed.\nsrun: error: gpu-2-1: task 3: Out Of Memory\n"}, [["host-out-of-memory"]], ["gpu-out-of-memory"]),
+    Variant("Kubernetes ended a pod", {"l": "    State:          Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n"}, [["host-out-of-memory"]], ["gpu-out-of-memory"]),
+    Variant("DeepSpeed's launcher saw it", {"l": "[2024-05-06 10:01:33,112] [ERROR] [launch.py:321:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9\n"}, [["host-out-of-memory"]], ["gpu-out-of-memory"]),
+    Variant("mpirun saw it", {"l": "mpirun noticed that process rank 3 with PID 0 on node gpu05 exited on signal 9 (Killed).\n"}, [["host-out-of-memory"]], ["collective-timeout"]),
+    Variant("a bus error in a container with 64 MB", {"d": "docker run --gpus all -it trainer\n", "l": "mpirun noticed that process rank 3 with PID 0 on node gpu05 exited on signal 7 (Bus error).\n"}, [["dev-shm-too-small"]], ["host-out-of-memory"]),
+    Variant("another signal is no want of memory", {"l": "mpirun noticed that process rank 0 with PID 0 on node gpu05 exited on signal 11 (Segmentation fault).\n"}, [], ["host-out-of-memory", "dev-shm-too-small"]),
+    Variant("rank 0 is gone", {"l": "[rank1]: torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Connection reset by peer. This may indicate a possible application crash on rank 0 or a network set up issue.\n"}, [["peer-closed"]], ["*"]),
+    # Echoes of a time-out.
+    Variant(
+        "told by another rank",
+        {"l": "[rank0]:[E804 23:05:54.817424543 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID 0(default_pg) Rank 0] Received a dump signal due to a collective timeout from  rank 13 and we will try our best to dump the debug info. Last enqueued NCCL work: 1261, last completed NCCL work: 1259.This is most likely caused by incorrect usages of collectives\n"},
+        [["collective-timeout"]],
+        ["ranks-desynchronised"],
+    ),
+    Variant(
+        "only the status line was pasted",
+        {"l": "[rank5]:[E626 16:48:25.440238649 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank 5]  failure detected by watchdog at work sequence id: 120049 PG status: last enqueued work: 120051, last completed work: 120048\n"},
+        [["collective-timeout"]],
+        ["ranks-desynchronised"],
+    ),
+    Variant("NCCL 2.4 saw two collectives", {"l": warn("init.cc:1247", "Mismatched collective detected, please check your collective calls at and around rank 39.")}, [["ranks-desynchronised"]]),
+    # Ranks that never met.
+    Variant("each host counts from zero", {"l": announced(0, 1, 0, 1, of=4)}, [["rendezvous-failed"]], ["healthy"]),
+    Variant("two runs after another that both started", {"l": 2 * (announced(0, 1, of=2) + "All distributed processes registered. Starting with 2 processes\n")}, [], ["rendezvous-failed"]),
+    Variant("only one rank came", {"l": announced(0, of=5, word="Initializing distributed")}, [["rendezvous-failed"]], ["*"]),
+    # Libraries.
+    Variant("an older NCCL in front", {"l": SYMBOL.format("ncclCommRegister"), "p": "nvidia-nccl-cu11==2.14.3\nnvidia-nccl-cu12==2.27.3\n"}, [["nccl-version-mismatch"]], ["torch-without-cuda"]),
+    Variant("another symbol", {"l": SYMBOL.format("ncclMemFree")}, [["nccl-version-mismatch"]]),
+    Variant("a symbol that is not NCCL's", {"l": SYMBOL.format("cudnnGetVersion")}, [], ["nccl-version-mismatch"]),
+    Variant("NCCL met an old driver", {"l": warn("misc/cudawrap.cc:182", "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'")}, [["driver-too-old"]]),
+    Variant(
+        "NCCL 2.8 without PCI folders",
+        {"l": head("2.8.3", cuda="11.1") + warn("graph/xml.cc:332", "Could not find real path of /sys/class/pci_bus/0000:21/../../0000:21:00.0")},
+        [["wsl-nccl-too-old"]],
+        ["*"],
+    ),
+    # NVLink of Blackwell, and CUDA's words for it.
+    Variant("a link of Blackwell broke", {"k": XID.format("dc", "149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6 0x00000000)") + XID.format("dc", "45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149")}, [["nvlink-xid"]], ["gpu-lost"]),
+    Variant("only the end of the programs was pasted", {"k": XID.format("ed", "45, pid=1818992, name=python3, Ch 0000000c caused by previous Xid 145")}, [["nvlink-xid"]], ["gpu-lost"]),
+    Variant("a program's own end", {"k": XID.format("ed", "45, pid=1818992, name=python3, Ch 0000000c")}, [["gpu-application-error"]], ["nvlink-xid"]),
+    Variant("CUDA names the link", {"l": "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution\n"}, [["nvlink-xid"]], ["p2p-hang-*"]),
+    # Data.
+    Variant("nccl-tests counts wrong values", {"b": TABLE.format(wrong=237858, bounds="2 FAILED")}, [["collective-wrong-data"]], ["healthy"]),
+    Variant("nccl-tests finds none", {"b": TABLE.format(wrong=0, bounds="0 OK")}, [], ["collective-wrong-data"]),
+    # A distance that may bar nothing.
+    Variant("P2P only over NVLink, matrix not shown", {"l": f"{nccl()}NCCL_P2P_LEVEL set by environment to NVL\n"}, [["needs-measurement"]], ["p2p-disabled-by-environment"]),
+    Variant("P2P switched off stays switched off", {"l": f"{nccl()}NCCL_P2P_LEVEL set by environment to LOC\n" + ring(2, "SHM/direct/direct")}, [["p2p-disabled-by-environment"]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_the_text_gets_the_right_answer(variant: Variant, tmp_path: Path) -> None:
+    run = run_of(tmp_path, variant.texts)
+    assert not wrong(run, variant.expect, variant.forbid), said(run)
+    assert_complete(run)
+
+
+def test_a_driver_that_hangs_is_told_once(tmp_path: Path) -> None:
+    text = "[8.1] NVRM: Xid (PCI:0000:4e:00): 119, pid=0, name=, Timeout after 6s of waiting for RPC response from GPU1 GSP!\n"
+    run = run_of(tmp_path, {"k": text + "[9.1] INFO: task nvidia-smi:41233 blocked for more than 120 seconds.\n"})
+    assert [finding.code for finding in run.findings].count("gpu-hung") == 1
