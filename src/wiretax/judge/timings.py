@@ -91,7 +91,8 @@ def _time(run: Run, entry: Observation, times: list[Observation]) -> Scaling | N
         return None
     faster = (seen.number(base, "seconds") or 0.0) / (seen.number(entry, "seconds") or 1.0)
     steps, base_steps = seen.number(entry, "steps"), seen.number(base, "steps")
-    if steps and base_steps and steps > SAME_WORK * base_steps:
+    kept = any(o.source == entry.source for o in seen.of(run, "training.steps_kept")) and not (steps and base_steps)
+    if kept or (steps and base_steps and steps > SAME_WORK * base_steps):
         return Scaling(count, faster, faster / count, base, entry, "run_time")
     return Scaling(count, faster / count, faster / count, base, entry, "run_time")
 

@@ -32,6 +32,8 @@ def check(run: Run) -> Iterator[Finding]:
 def _differ(run: Run) -> Iterator[Finding]:
     said = [*seen.of(run, "gpus.differ"), *seen.of(run, "gpus.imbalance")]
     machine_says = len({gpu.name for gpu in facts.usable_gpus(run.machine) if gpu.name}) > 1
+    if not said and not machine_says:
+        yield from _told(run)
     if not said or machine_says:
         return
     yield Finding(
@@ -44,6 +46,24 @@ def _differ(run: Run) -> Iterator[Finding]:
         "not the sum.",
         remedy="Use GPUs of one kind in a job, or split by layers (pipeline) so that the faster one gets more; set "
         "`CUDA_DEVICE_ORDER=PCI_BUS_ID` so that numbers mean the same everywhere.",
+        confirm="nvidia-smi --query-gpu=index,name,memory.total,power.limit --format=csv",
+    )
+
+
+def _told(run: Run) -> Iterator[Finding]:
+    """Two models that a sentence puts into one machine."""
+    mixed = seen.of(run, "gpu.mix")
+    if not mixed:
+        return
+    rated = any(o.kind == "training.rate" and o.source == mixed[0].source for o in run.observations)
+    yield Finding(
+        code="gpus-differ",
+        severity="warning" if rated else "info",
+        confidence="likely" if rated else "possible",
+        title=f"The text puts different GPUs into one job: {mixed[0].values['first']} and {mixed[0].values['second']}",
+        evidence=seen.lines(mixed, 3),
+        effect="Tensor and data parallelism run at the slowest GPU's pace: expect the minimum, not the sum.",
+        remedy="Use GPUs of one kind in a job, or split by layers (pipeline) so that the faster one gets more.",
         confirm="nvidia-smi --query-gpu=index,name,memory.total,power.limit --format=csv",
     )
 

@@ -218,7 +218,8 @@ def _sees_no_gpu(error: str) -> bool:
 
 
 def _application(xids: tuple[Observation, ...]) -> Iterator[Finding]:
-    found = _coded(xids, APPLICATION)
+    # Xid 45 that names another as its cause is only the end of that one's victims.
+    found = [o for o in _coded(xids, APPLICATION) if seen.whole(o, "previous") is None]
     if not found or len(found) < len(xids):
         return
     codes = ", ".join(str(code) for code in sorted({seen.whole(o, "code") or 0 for o in found}))

@@ -51,7 +51,7 @@ def across_hosts(run: Run) -> bool:
 
 
 def _memlock(run: Run) -> Iterator[Finding]:
-    failed = (*seen.warnings(run, "memlock"), *seen.of(run, "limit.memlock", warned=True))
+    failed = (*seen.warnings(run, "memlock"), *seen.of(run, "limit.memlock", warned=True), *seen.of(run, "limit.lock_failed"))
     if not failed:
         return
     limits = [o for o in seen.of(run, "limit.memlock") if o.values.get("which") != "hard" and o.values.get("bytes") is not None]

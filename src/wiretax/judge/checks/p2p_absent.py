@@ -175,11 +175,12 @@ def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Findin
         if any(pair.peer_access is False for pair in both):
             refused.append((first, second))
     said = _said_so(run)
-    if not refused and (not said or mig or any(_refused(machine).values())):
+    told = () if refused or said else seen.of(run, "peer.told", access=False)
+    if not refused and (not (said or told) or mig or any(_refused(machine).values())):
         return
     shown = [evidence(f"{facts.pairs_text(refused)}: cudaDeviceCanAccessPeer says no", "machine.pairs")] if refused else []
     # A log that refuses what the driver's own matrix grants is of another time or another machine.
-    confidence: Confidence = "likely" if promised and not refused else "certain"
+    confidence: Confidence = "likely" if told or (promised and not refused) else "certain"
     if promised and not refused:
         shown.append(evidence("the driver's own matrix says OK for some pairs", "machine.pairs"))
     remedy = f"The reason is not known: ask the driver with `nvidia-smi topo -p2p r`. {STAGED_REMEDY}."
@@ -192,7 +193,7 @@ def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Findin
         severity="warning",
         confidence=confidence,
         title=_whom(machine, refused, seen.of(run, "nccl.p2p_disabled"), bool(seen.of(run, "peer.access", all_pairs=True, access=False))),
-        evidence=(*shown, *seen.lines(said, 2), *_rest(said)),
+        evidence=(*shown, *seen.lines((*said, *told), 2), *_rest(said)),
         effect=staged_effect(run),
         remedy=remedy,
         confirm="nvidia-smi topo -p2p r",
@@ -208,7 +209,18 @@ def _said_so(run: Run) -> tuple[Observation, ...]:
         *(o for o in seen.of(run, "nccl.p2p_type") if o.values.get("all_cuda_p2p") is False),
         *(o for o in seen.of(run, "amd.link") if o.values.get("access") is False),
         *seen.of(run, "framework.custom_all_reduce", reason="no_p2p"),
+        *_waived(run),
+        *(o for o in seen.of(run, "nccl.warning") if "peer access is not supported" in seen.text(o, "text")),
+        *(o for o in seen.of(run, "torch.cuda_error") if "peer access is not supported" in seen.text(o, "error")),
     )
+
+
+def _waived(run: Run) -> tuple[Observation, ...]:
+    """Tests between GPUs that nvbandwidth left out, since it could map no peer; with one GPU there is none to map."""
+    if run.machine is None or len(run.machine.gpus) < 2:
+        return ()
+    tests = [o for o in seen.of(run, "nvbandwidth.test") if seen.text(o, "name").startswith("device_to_device_memcpy")]
+    return tuple(o for o in tests if o.values.get("status") == "waived") if all(o.values.get("status") == "waived" for o in tests) else ()
 
 
 def _rest(said: tuple[Observation, ...]) -> tuple[Evidence, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from wiretax.data.driver_bugs import branch, driver_bugs
 from wiretax.judge import facts, seen
@@ -53,6 +54,9 @@ def check(run: Run) -> Iterator[Finding]:
     elif by_p2p or over_pcie or seen.log(run) is not None:
         yield _without_cause(hangs, cured)
         yield from _suspects(run, over_pcie)
+    else:
+        # Nothing but a sentence: a note, so that no machine on which something hangs is called healthy.
+        yield replace(_without_cause(hangs, cured), severity="info", confidence="possible")
 
 
 def _hangs(run: Run) -> tuple[Observation, ...]:
@@ -104,6 +108,9 @@ def _booted(run: Run) -> Finding | None:
     if len(subjects) != 1:
         return None
     subject = subjects.pop()
+    if not _hangs(run) and any(o.values.get("with_p2p") for o in seen.of(run, "symptom", what="wrong_data")):
+        # Wrong data, not a hang, went away: ``p2p_truth`` says so with the cure.
+        return None
     told = [o for o in seen.of(run, "outcome", subject=subject) if o.values.get("outcome") != "ok"]
     return Finding(
         code=f"p2p-hang-{subject}",

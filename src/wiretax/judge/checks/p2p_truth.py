@@ -47,13 +47,16 @@ def _wrong_data(run: Run, failed: list[PeerTruth]) -> Iterator[Finding]:
         *(o for o in seen.of(run, "nvbandwidth.wrong_data") if "device_to_device" in seen.text(o, "test")),
     ]
     told = [o for o in seen.of(run, "symptom", what="wrong_data") if _by_p2p(run, o)]
+    cured = [o for o in seen.of(run, "outcome", outcome="ok") if seen.text(o, "subject") in ("iommu", "acs")]
     if told and not pairs and not said:
         yield Finding(
             code="p2p-wrong-data",
             severity="problem",
             confidence="likely",
-            title="Peer to peer delivers wrong data, the text tells: without it the results are right",
-            evidence=(*seen.lines((*told, *seen.of(run, "outcome", subject="NCCL_P2P_DISABLE")), 5), *_surroundings(run)),
+            title="Peer to peer delivers wrong data, the text tells"
+            + (": without it the results are right" if seen.of(run, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome="ok") else "")
+            + (f"; without the {seen.text(cured[0], 'subject').upper()} it does not" if cured else ""),
+            evidence=(*seen.lines((*told, *seen.of(run, "outcome", subject="NCCL_P2P_DISABLE"), *cured), 5), *_surroundings(run)),
             effect="Gradients are corrupted without any error: training silently diverges.",
             remedy=f"Stop using peer to peer now: {STOPGAP}. Then boot with `iommu=pt` (or the IOMMU off) and ACS off, and test again; "
             "on a rented machine give it back.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wiretax.data import links
-from wiretax.judge import facts
+from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Confidence, Finding
 from wiretax.model.machine import Gpu
@@ -59,6 +59,7 @@ def check(run: Run) -> Iterator[Finding]:
             "Reboot to retrain the link; reseat card and riser; set the slot's generation in the BIOS instead of Auto.",
             "wiretax check --quick",
         )
+    yield from _excerpt(run, bool(narrow or idle))
     if idle:
         yield Finding(
             code="pcie-idle-inconclusive",
@@ -87,6 +88,38 @@ def _finding(code: str, found: list[_Slow], title: str, remedy: str, confirm: st
         remedy=remedy,
         confirm=confirm,
     )
+
+
+def _excerpt(run: Run, judged: bool) -> Iterator[Finding]:
+    """Link lines that were cut out of lspci's output without their device: only slots for GPUs and switches have eight lanes and more."""
+    cut = [o for o in seen.of(run, "pci.link") if not o.values.get("address") and (seen.whole(o, "max_width") or 0) >= 8]
+    if judged or not cut:
+        return
+    narrow = [o for o in cut if 0 < (seen.whole(o, "width") or 0) < (seen.whole(o, "max_width") or 0)]
+    slow = [o for o in cut if 0 < (seen.whole(o, "generation") or 0) < (seen.whole(o, "max_generation") or 0)]
+    if narrow:
+        worst = min((seen.whole(o, "width") or 1) / (seen.whole(o, "max_width") or 1) for o in narrow)
+        yield Finding(
+            code="pcie-width-low",
+            severity="problem" if worst < GRAVE else "warning",
+            confidence="likely",
+            title="A PCIe link has fewer lanes than its device can use; which device was not pasted along",
+            evidence=seen.lines(narrow),
+            effect=f"Everything over that link runs at most at {worst:.0%} of what it could.",
+            remedy="See whose link it is (`sudo lspci -vv`); move that card to a full-width slot, or reseat card and riser.",
+            confirm="nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",
+        )
+    if slow:
+        yield Finding(
+            code="pcie-idle-inconclusive",
+            severity="info",
+            confidence="certain",
+            title="A PCIe link stands below its generation, which every link does at idle: it proves nothing",
+            evidence=seen.lines(slow),
+            effect="None known.",
+            remedy="Read it while copies run: `wiretax check` does.",
+            confirm="wiretax check --quick",
+        )
 
 
 def _loads(run: Run, gpu: Gpu) -> tuple[int | None, int | None]:

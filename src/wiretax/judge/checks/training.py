@@ -35,7 +35,7 @@ def check(run: Run) -> Iterator[Finding]:
         return
     waiting = list(_input(run))
     yield from waiting
-    if waiting:
+    if any(finding.severity != "info" for finding in waiting):
         return
     found = [scaling for scaling in timings.scalings(run) if not scaling.units_flip]
     # Where gradient accumulation is named, the better of two figures is with it, and the poorer is the job as it was.
@@ -57,6 +57,7 @@ def _input(run: Run) -> Iterator[Finding]:
     teeth = [o for o in seen.of(run, "training.utilization") if o.values.get("pattern") == "saw-tooth"]
     cured = seen.of(run, "training.remedy", area="input", helped=True)
     if not waits and not (teeth and not _speaks_of_wire(run)) and not cured:
+        yield from _few_workers(run)
         return
     worst = max((seen.number(o, "fraction") or 0.0 for o in waits), default=None)
     title = (
@@ -79,6 +80,22 @@ def _input(run: Run) -> Iterator[Finding]:
         "faster disk or a packed data set, decoding on the GPU; `ddp` in place of `ddp_spawn`.",
         confirm="python train.py  # with synthetic batches: a step as short as without waiting proves it",
     )
+
+
+def _few_workers(run: Run) -> Iterator[Finding]:
+    """Lightning's advice on loader workers: it stands in many healthy logs, so it is a hint and no more."""
+    advice = seen.of(run, "loader.few_workers")
+    if advice:
+        yield Finding(
+            code="input-pipeline-bound",
+            severity="info",
+            confidence="possible",
+            title="The framework warns of few data loader workers: the GPUs may wait for data",
+            evidence=seen.lines(advice, 2),
+            effect="If it is so, more or better joined GPUs change nothing until the data comes faster.",
+            remedy="Raise `num_workers`, and run once with data that lies ready in memory to see whether it matters.",
+            confirm="python train.py  # with synthetic batches: a step as short as without waiting proves it",
+        )
 
 
 def _speaks_of_wire(run: Run) -> bool:

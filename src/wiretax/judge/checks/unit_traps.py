@@ -19,6 +19,7 @@ def check(run: Run) -> Iterator[Finding]:
     yield from _per_process(run)
     yield from _flipped(run)
     yield from _fewer_steps(run)
+    yield from _kept_steps(run)
     yield from _batch(run)
     yield from _bits(run)
     yield from _average(run)
@@ -105,6 +106,36 @@ def _fewer_steps(run: Run) -> Iterator[Finding]:
         seen.lines([o for s in found for o in (s.base, s.entry)]),
         f"The step rate hides it: the whole run is {significant(best.best * best.num_gpus, 2)}x as fast on {best.num_gpus} GPUs.",
         "Compare the time for the same number of samples, not steps.",
+        confidence="likely",
+    )
+
+
+def _kept_steps(run: Run) -> Iterator[Finding]:
+    """As many steps on several GPUs as on one: each step is of a larger batch, or the same samples are seen several times."""
+    told = seen.of(run, "training.steps_kept")
+    counted = [
+        (base, entry)
+        for entry in seen.of(run, "training.steps")
+        if (seen.whole(entry, "num_gpus") or 1) > 1
+        for base in seen.of(run, "training.steps")
+        if seen.whole(base, "num_gpus") == 1
+        and base.source == entry.source
+        and (seen.whole(entry, "steps") or 0) > timings.SAME_WORK * (seen.whole(base, "steps") or 0)
+    ]
+    if not told and not counted:
+        return
+    shown = [o for pair in counted[:2] for o in pair]
+    title = "The number of steps was not divided by the number of GPUs"
+    if counted:
+        base, entry = counted[0]
+        title += f": {entry.values['steps']} on {entry.values['num_gpus']} GPUs, {base.values['steps']} on one"
+    yield _finding(
+        title,
+        seen.lines((*shown, *told)),
+        "Each step then takes a batch from every GPU, so as many steps are several times the samples: equal times are good scaling, not "
+        "none.",
+        "Divide the steps by the number of GPUs (a DistributedSampler does it for an epoch; schedules that count iterations must be told), "
+        "and compare samples per second of all GPUs together.",
         confidence="likely",
     )
 

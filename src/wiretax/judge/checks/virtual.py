@@ -107,9 +107,11 @@ def _few_links(run: Run) -> bool:
 
 
 def _wsl(run: Run) -> Iterator[Finding]:
+    mentions = seen.of(run, "wsl.mention")
     inside = run.machine is not None and run.machine.surroundings.virtual_machine in ("wsl", "wsl2")
     # Its way of failing there; other places without PCI folders in /sys show it too.
     no_folders = [o for o in seen.warnings(run, "other") if "real path of /sys/class/pci_bus" in seen.text(o, "message")]
+    inside = inside or bool(mentions and no_folders)
     if not inside and not no_folders:
         return
     version = facts.nccl_version(run) or next(
@@ -127,7 +129,7 @@ def _wsl(run: Run) -> Iterator[Finding]:
         else f"NCCL {version} finds no PCI folders, as under WSL2 (or in a container without /sys); from 2.10 on it needs none",
         evidence=(
             *seen.lines((*no_folders, *seen.of(run, "nccl.version"), *seen.of(run, "torch.nccl_error"), *seen.warnings(run, "other")), 3),
-            *([evidence("virtual machine: WSL", "machine.surroundings")] if inside else []),
+            *(seen.lines(mentions, 1) if mentions else [evidence("virtual machine: WSL", "machine.surroundings")] if inside else []),
         ),
         effect="NCCL fails at its start with 'unhandled system error' (it looks for PCI folders that WSL does not have).",
         remedy="Upgrade torch (1.10 or newer brings NCCL 2.10), and the Windows driver. Under WSL data goes through host memory in any "

@@ -40,8 +40,10 @@ from wiretax.probe.readers import (
     smi_query_xml,
     smi_table,
     smi_topology,
+    tensor_prints,
     torch_log,
     training_logs,
+    training_steps,
     training_tables,
     training_text,
 )
@@ -85,7 +87,9 @@ READERS: tuple[Reader, ...] = (
     smi_query.read,
     smi_table.read,
     smi_topology.read,
+    tensor_prints.read,
     training_logs.read,
+    training_steps.read,
     training_tables.read,
     training_text.read,
 )

@@ -21,11 +21,12 @@ _EVENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, event in (
         (r"NV_WARN_NOTHING_TO_DO|no NVSwitch.{0,30}(?:found|detected)", "nothing_to_do"),
         (r"version mismatch|don'?t match with driver version|does not match.{0,20}driver", "version_mismatch"),
-        (r"status=\d{1,3}/FAILURE|Failed to start|Active: failed|failed to initialize|exit-code|\[ERROR\]", "failed"),
-        (r"Active: inactive|inactive \(dead\)|Stopped NVIDIA fabric|could not be found|not loaded", "inactive"),
+        (r"status=\d{1,3}/FAILURE|Failed to start|control process exited|Failed with result|Job for \S{1,60} failed", "failed"),
+        (r"Active: failed|failed to initialize|exit-code|\[ERROR\]", "failed"),
+        (r"Active: inactive|inactive \(dead\)|Stopped (?:\S{1,40} - )?\W?NVIDIA fabric|could not be found|not loaded", "inactive"),
         (r"Successfully configured|Connected to \d", "configured"),
-        (r"Active: active \(running\)|Started NVIDIA fabric|is running with", "running"),
-        (r"Starting NVIDIA fabric|Starting Fabric", "starting"),
+        (r"Active: active \(running\)|Started (?:\S{1,40} - )?\W?NVIDIA fabric|is running with", "running"),
+        (r"Starting (?:\S{1,40} - )?\W?NVIDIA fabric|Starting Fabric", "starting"),
     )
 )
 _HOST = re.compile(r"\s*\w{3} [ \d]\d \d\d:\d\d:\d\d ([\w.-]{1,64}) (?:systemd|nv-fabricmanager)")

@@ -3,7 +3,8 @@
 Repeats of one event are one observation with ``count`` and the line of the first.
 
 Observations:
-    ``xid``: ``pci_bus_id``, ``code``, ``message``, ``process``. ``nvswitch.sxid``: ``pci_bus_id``, ``code``, ``fatal``, ``message``.
+    ``xid``: ``pci_bus_id``, ``code``, ``message``, ``process``, ``previous`` (the Xid that it names as its
+    cause). ``nvswitch.sxid``: ``pci_bus_id``, ``code``, ``fatal``, ``message``.
     ``gpu.lost``: ``pci_bus_id``, ``gpu`` (None), ``message``: fallen off the bus.
     ``nvlink.fatal``: ``pci_bus_id``, ``link``, ``message`` (of Xid 74).
     ``pcie.aer``: ``device`` (that reports or is reported), ``severity`` (``corrected``, ``nonfatal``, ``fatal``), ``layer``.
@@ -25,6 +26,7 @@ import re
 from collections.abc import Callable
 
 from wiretax.model.machine import Software, Surroundings
+from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.pasted import Notes, pci_bus_id
 from wiretax.probe.readers.piece import Piece, Text
@@ -39,6 +41,7 @@ _SYSLOG = re.compile(r"(?:\w{3} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S{8,24})
 _XID = re.compile(rf"NVRM: Xid \((?:PCI:)?({_ADDRESS})\): (\d{{1,4}})(?:, pid=([^,]{{1,20}}))?(?:, name=([^,]{{0,60}}))?,? ?(.{{0,240}})")
 _SXID = re.compile(rf"SXid \((?:PCI:)?({_ADDRESS})\): (\d{{4,6}}), (Fatal|Non-fatal)?,? ?(.{{0,200}})", re.IGNORECASE)
 _LOST = re.compile(rf"(?:NVRM|nvidia).{{0,80}}?({_ADDRESS}).{{0,60}}?fallen off the bus", re.IGNORECASE)
+_PREVIOUS = re.compile(r"\bprevious Xid (\d{1,4})\b")
 _LINK = re.compile(r"NVLink: .{0,60}?link (\d{1,2})", re.IGNORECASE)
 _AER = re.compile(
     rf"AER: (?:Multiple )?(Corrected|Uncorrected|Uncorrectable|Correctable)(?: \((Fatal|Non-Fatal)\))? error.{{0,30}}?({_ADDRESS})"
@@ -121,7 +124,9 @@ def _xid(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:
     if found:
         address, code, _, process, message = found.groups()
         bus = pci_bus_id(address)
-        notes.add(number, "xid", pci_bus_id=bus, code=int(code), message=message.strip()[:160], process=pasted.said(process))
+        previous = _PREVIOUS.search(message)
+        values: dict[str, Scalar] = {"previous": int(previous.group(1))} if previous else {}
+        notes.add(number, "xid", pci_bus_id=bus, code=int(code), message=message.strip()[:160], process=pasted.said(process), **values)
         if "fallen off the bus" in message or int(code) == 79:
             notes.add(number, "gpu.lost", pci_bus_id=bus, gpu=None, message=f"Xid {code}, {message.strip()[:120]}")
         link = _LINK.search(message)

@@ -2,7 +2,7 @@
 
 Observations:
     ``limit.memlock``: ``bytes`` (None for unlimited), ``unlimited``, ``which`` (``soft``, ``hard``, ``configured``), ``warned`` (libibverbs
-    itself says that it is too low).
+    or UCX itself says that it is too low). ``limit.lock_failed``: an InfiniBand call had no memory to lock; ``call``.
     ``limit.open_files``: ``count`` (None for unlimited).
 """
 
@@ -34,12 +34,14 @@ _OTHER = re.compile(
     r"resident|processes|address|pending|msgqueue|nice|realtime)|-[a-z]: )"
 )
 _WARNED = re.compile(r"libibverbs: Warning: RLIMIT_MEMLOCK is (\d{1,20}) bytes")
+_UCX = re.compile(r"max locked memory \(ulimit -l\) to 'unlimited' \(current: (\d{1,20}) kbytes\)")
+_FAILED = re.compile(r"\b(ibv_(?:create|reg|open|alloc)_\w{2,20}|ibv_exp_\w{2,20})\b.{0,60}failed.{0,40}Cannot allocate memory")
 _UNITS = {"kbytes": 1024, "kb": 1024, "bytes": 1, "b": 1}
 
 
 def read(text: Text) -> tuple[Piece, ...]:
     """The limits of each stream, as one piece a stream."""
-    if not any("lock" in line.lower() or "ulimit" in line for line in text.lines):
+    if not any("lock" in line.lower() or "ulimit" in line or "ibv_" in line for line in text.lines):
         return ()
     return tuple(piece for stream in streams(text) if (piece := _piece(text.source, stream)) is not None)
 
@@ -55,14 +57,18 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         found = _memlock(stream.lines, position, lines)
         if found is not None:
             size, which = found
-            more = {"warned": True} if _WARNED.search(text) else {}
+            more = {"warned": True} if _WARNED.search(text) or _UCX.search(text) else {}
             notes.add(line.number, "limit.memlock", bytes=size, unlimited=size is None, which=which, **more)
             if which == "soft" and soft is None:
                 soft = (size, size is None)
             lines.add(line.number)
             continue
+        failed = _FAILED.search(text) if "ibv_" in text and "NCCL WARN" not in text else None
         files = _OPEN_FILES.match(text)
-        if files:
+        if failed:
+            notes.add(line.number, "limit.lock_failed", call=failed.group(1))
+            lines.add(line.number)
+        elif files:
             value = files.group(1)
             notes.add(line.number, "limit.open_files", count=int(value) if value.isdecimal() else None)
             lines.add(line.number)
@@ -106,6 +112,9 @@ def _memlock(lines: tuple[Line, ...], position: int, used: set[int]) -> tuple[in
     match = _WARNED.search(text)
     if match:
         return int(match.group(1)), "soft"
+    match = _UCX.search(text)
+    if match:
+        return int(match.group(1)) * 1024, "soft"
     if position > 0:
         above = lines[position - 1]
         if len(above.text) <= 300 and _COMMAND.search(above.text) and re.fullmatch(rf"\s*{_VALUE}\s*", text):

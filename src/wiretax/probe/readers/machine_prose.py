@@ -6,6 +6,7 @@ Observations:
     ``symptom``: ``what`` (``hang``, ``crash``, ``wrong_data``, ``slow``), ``with_p2p`` (the sentence names P2P), ``clause``.
     ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``gpu.mix``: ``first``, ``second``: two
     cards in one machine ("5090 + 3090 Ti"). ``cloud.mention``: ``provider``.
+    ``peer.told``: ``access`` (False): a sentence says that the GPUs have no peer access. ``wsl.mention``: the job ran under WSL.
     ``backend.mention``: ``backend`` (``gloo``, ``nccl``, ``mpi``) that a sentence or a setting names as the one in use.
     ``iommu.mention``: ``state`` (``translated``, ``passthrough``, ``off``, ``on``).
 """
@@ -14,12 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from wiretax.model.machine import Software, Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.environment_text import INLINE
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import MOST_PROSE, Line, Stream, mentions, streams
+from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Line, Stream, mentions, streams
+from wiretax.probe.readers.words_in_english import in_english
 
 FORMAT = "notes in prose"
 
@@ -51,13 +54,18 @@ _GOOD = _words(
     "ok|okay|works?|working|fine|good|fixe[sd]|solve[sd]|resolve[sd]|no (?:hangs?|problems?|issues?)|(?:does not|doesn't|not) hang|"
     "passes|helps|helped|gone|cured?s?|disappears?|disappeared|(?:runs?|ran) (?:through|normally)"
 )
-_CURED = _words("fixe[sd]|solve[sd]|resolve[sd]|gone|cure[sd]|disappears?|disappeared|went away")
+_CURED = _words("fixe[sd]|(?:does|did) fix|solve[sd]|resolve[sd]|gone|cure[sd]|disappears?|disappeared|went away")
 _NOT_CURED = _words(r"(?:not|never|n't|nothing) (?:\w{1,10} )?(?:fix(?:ed)?|solved?|resolved?|gone|cured?|disappear(?:ed)?|help(?:ed)?)")
 _NO_CHANGE = _words("makes? no difference|no effect|no change|(?:does not|doesn't|did not|didn't) (?:help|change|matter)")
 _NOT_BAD = _words("(?:no|not|doesn't|does not|without) (?:hangs?|problems?|issues?|errors?)")
 _WRONG = _words(
-    "wrong data|wrong results?|corrupt(?:ed|ion|s)?|mismatch(?:es|ed|ing)? (?:data|elements|values)|NaN loss|data "
-    "mismatch|(?:loss|gradients?|grads?|outputs?) (?:is |are |becomes? |goes? |turns? )?(?:to )?NaNs?|copies .{0,30}return zeros"
+    r"wrong data|wrong results?|corrupt(?:ed|ion|ing|s)?|not (?:being )?cop(?:y|ied|ying)\b.{0,20}? correctly|incorrectly copied|"
+    r"mismatch(?:es|ed|ing)? (?:data|elements|values)|NaN loss|data mismatch|verification (?:errors?|failed|fails|failures?)|"
+    r"silently (?:drops?|dropped|corrupts?|corrupted|loses?|lost)|zeroed(?: out)?|"
+    r"(?:outputs?|results?|answers?|tensors?|buffers?|copies) .{0,30}?(?:all zeros?|garbage|gibberish)|"
+    r"(?:produc\w{1,4}|generat\w{1,4}|outputs?|outputting|returns?|prints?|being|is|are) (?:only |pure |just )?(?:gibberish|garbage)|"
+    r"(?:garbage|gibberish) (?:output|results?|tokens?|answers?|data)|"
+    r"(?:loss|gradients?|grads?|outputs?) (?:is |are |becomes? |goes? |turns? )?(?:to )?NaNs?|copies .{0,30}return zeros"
 )
 _CONTEXT = _words(
     r"nccl\w*|(?:simple)?p2p\w*|peer|all_?reduce\w*|collectives?|ddp|fsdp|init_process_group|multi-?gpu|gpus|ranks?|workers?|barrier|dist\w*|training|"
@@ -79,11 +87,36 @@ _COUNTED = re.compile(rf"(?<![\w.])(\d{{1,2}})\s?[x\u00d7*]\s?({_MAKES}(?:{_MODE
 _BACKEND = re.compile(r"\bbackend\b\W{1,6}(?:is |was |set to )?['\"]?(gloo|nccl|mpi)\b|\b(gloo|nccl|mpi) backend\b", re.IGNORECASE)
 _MIXED = re.compile(rf"(?<![\w.])({_MAKES}(?:{_MODELS})) ?(?:\+|&) ?(?:\d ?[x\u00d7] ?)?({_MAKES}(?:{_MODELS}))\b", re.IGNORECASE)
 _CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock|jarvislabs|AWS|GCP|Azure|EC2|SageMaker|Colab|Kaggle")
+_MODEL = re.compile(r"\b(?:models?|tensors?|weights?|llama\.cpp|GPUs?|copy|copies)\b", re.IGNORECASE)
+_P2P = re.compile(r"\b(?:simple)?p2p|peer", re.IGNORECASE)
+_BETWEEN_GPUS = re.compile(
+    r"\bbetween (?:the |my |two |different |multiple |both |\d )?(?:CUDA )?(?:GPUs|devices|cards)\b|\bcross-GPU\b"
+    r"|\bfrom one GPU to (?:another|the other)\b",
+    re.IGNORECASE,
+)
+"""A copy between GPUs is peer to peer unless the text says otherwise."""
+_NO_PEER_BUILD = re.compile(r"GGML_CUDA_NO_PEER_COPY\s?=\s?(?:ON|1|true)\b", re.IGNORECASE)
+_NO_ACCESS = re.compile(
+    r"(?:\bP2P\b|\bpeer(?:[- ]to[- ]peer)?\b)(?: ?\((?:P2P|peer-to-peer)\))? (?:access |capability |communication |transfers? )?"
+    r"(?:is|are) not (?:supported|available|possible) (?:between|on|for|by|with)\b"
+    r"|\b(?:does not|doesn't|do not|don't) (?:support|have) (?:GPU )?(?:P2P|peer)"
+    r"|\bwithout P2P support\b",
+    re.IGNORECASE,
+)
+_IF = re.compile(r"\b(?:if|whether|when|unless|may|might|in case|some)\b", re.IGNORECASE)
+_WSL = re.compile(r"\b(?:on|in|inside|under|using|with|within|via) (?:\w{1,12} )?WSL ?2?\b", re.IGNORECASE)
+_ADDED = re.compile(
+    rf"(?<![\w.])({_MAKES}(?:{_MODELS}))\b[^.;]{{0,60}}?\b(?:adding|add|added|plus|together with|alongside|along with) "
+    rf"(?:a |an |one |my |the )?(?:second |old |extra |additional )?({_MAKES}(?:{_MODELS}))\b",
+    re.IGNORECASE,
+)
 _IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
 _HINTS = (
     "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "acs", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
-    "mismatch", "backend", "slow", "regress", "p2p", "peer ", "wrong", "vast", "runpod", "aws", "gcp", "azure", "lambda",
+    "mismatch", "correctly", "wsl", "adding", "added", "plus", "together", "along", "verif", "silent", "zero", "garbage", "gibberish",
+    "backend", "slow", "regress", "p2p", "peer", "wrong", "vast", "runpod", "aws", "gcp", "azure", "lambda",
 )  # fmt: skip
+_EMPHASIS = re.compile(r"(?<![\w*])[_*`]{1,2}(?=[A-Za-z])|(?<=[A-Za-z0-9])[_*`]{1,2}(?![\w*])")
 _COUNT_HINT = re.compile(r"\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
 _TABLE_OR_LOG = re.compile(r"\s*(?:[+]-|\|.*NVIDIA-SMI|\|--|\[\s*\d+\.\d+\]|\[\w*rank)|NCCL (?:INFO|WARN)|WorkNCCL", re.IGNORECASE)
 
@@ -98,15 +131,19 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     lines: set[int] = set()
     drivers: set[str] = set()
     iommu: set[str] = set()
-    num_sentences = 0
-    for line in stream.lines:
+    num_sentences = num_characters = 0
+    above = Line(-1, "")
+    for raw in stream.lines:
+        line = replace(raw, text=_plain(raw.text)) if len(raw.text) <= 1000 else raw
         text = line.text
         if len(text) > 1000 or not (mentions(text.lower(), _HINTS) or _COUNT_HINT.search(text)) or _TABLE_OR_LOG.search(text):
             continue
         num_sentences += 1
-        if num_sentences > MOST_PROSE:
+        num_characters += len(text)
+        if num_sentences > MOST_PROSE or num_characters > MOST_PROSE_CHARACTERS:
             break
-        said = list(_prose(line, notes))
+        said = list(_prose(line, notes, above.text if above.number == line.number - 1 else ""))
+        above = line
         if said:
             lines.add(line.number)
         drivers.update(value for what, value in said if what == "driver")
@@ -128,7 +165,14 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     )
 
 
-def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
+def _plain(text: str) -> str:
+    """A line without the marks that forums set around words (``_p2pBandwidthLatencyTest_``), and with its Chinese words in English."""
+    if "_" in text or "*" in text or "`" in text:
+        text = _EMPHASIS.sub("", text)
+    return in_english(text)
+
+
+def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, str]]:
     """Notes what a sentence says, and yields (``driver`` or ``iommu``, value) for the machine, and (``seen``, "") for the rest."""
     text = line.text
     moved_subjects: set[str] = set()
@@ -175,15 +219,31 @@ def _prose(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
         if outcome and not unless:
             yield from _boot(line, notes, clause, outcome)
         wrong = _WRONG.search(clause) is not None
-        if (wrong or outcome in ("hang", "fail", "slow")) and _CONTEXT.search(clause) and not clause.lstrip().startswith("["):
+        # Wrapped prose has its subject on the line above.
+        whole = f"{above} {clause}" if wrong and not _CONTEXT.search(clause) and text.startswith(clause) else clause
+        if (
+            (wrong or outcome in ("hang", "fail", "slow"))
+            and (_CONTEXT.search(whole) or (wrong and _MODEL.search(whole)))
+            and not clause.lstrip().startswith("[")
+        ):
             symptom = "wrong_data" if wrong else "crash" if outcome == "fail" else outcome
-            with_p2p = re.search(r"\b(?:simple)?p2p|peer", clause, re.IGNORECASE) is not None
+            with_p2p = _P2P.search(whole) is not None or (wrong and _BETWEEN_GPUS.search(whole) is not None)
             notes.add(line.number, "symptom", what=symptom, with_p2p=with_p2p, clause=clause.strip(" #")[:160])
             yield "seen", ""
     for count, name in _COUNTED.findall(text):
         notes.add(line.number, "gpu.mention", count=int(count), name=" ".join(name.split()))
         yield "seen", ""
-    for first, second in _MIXED.findall(text):
+    if _NO_PEER_BUILD.search(text) and _outcome(text) == "ok":
+        # llama.cpp built without peer copies is the same experiment as NCCL_P2P_DISABLE=1.
+        notes.add(line.number, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome="ok")
+        yield "seen", ""
+    if _NO_ACCESS.search(text) and not _IF.search(text):
+        notes.add(line.number, "peer.told", access=False)
+        yield "seen", ""
+    if _WSL.search(text):
+        notes.add(line.number, "wsl.mention")
+        yield "seen", ""
+    for first, second in (*_MIXED.findall(text), *_ADDED.findall(text)):
         if " ".join(first.lower().split()) != " ".join(second.lower().split()):
             notes.add(line.number, "gpu.mix", first=first, second=second)
             yield "seen", ""

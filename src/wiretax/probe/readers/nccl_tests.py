@@ -12,7 +12,7 @@ nccl_tests.table          operation, world_size, rows, first_bytes, last_bytes, 
 nccl_tests.average        busbw_bytes_per_second: the mean over all sizes and both placements, which says little
 nccl_tests.device         rank, device (CUDA ordinal), bus_id, name, host
 nccl_tests.wrong          num_bytes, wrong: results that did not verify
-nccl_tests.out_of_bounds  count
+nccl_tests.out_of_bounds  count, failed (the tool's own word for it)
 nccl_tests.failure        error, file, after_bytes (the last size that passed), library (NCCL, CUDA)
 nccl_tests.unit           unit: a unit that is not known; the numbers are left alone
 ========================= ======================================================================================================
@@ -40,16 +40,20 @@ _PROGRAM = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoallv?|broad
 _SAID = re.compile(r"\b(?:hang\w{0,4}|hung|stuck|crash\w{0,3}|fail\w{0,3}|slow\w{0,3}|busbw|GB/s|works?|ok)\b|->", re.IGNORECASE)
 """A comment that tells of the program what came of it is somebody's sentence, and others read it."""
 _CONFIG = re.compile(
-    r"#\s*nThread[: ]+\d+ nGpus[: ]+(?P<gpus>\d+) minBytes[: ]+\d+ maxBytes[: ]+(?P<max>\d+)\b(?:.*\bgraph: (?P<graph>\d+))?"
+    r"#?\s*nThread[: ]+\d+ nGpus[: ]+(?P<gpus>\d+) minBytes[: ]+\d+ maxBytes[: ]+(?P<max>\d+)\b(?:.*\bgraph: (?P<graph>\d+))?"
 )
 _RANK = re.compile(
-    r"#\s{1,8}Rank\s{1,8}(?P<rank>\d{1,6}) (?:\s{0,8}Group\s{1,8}\d{1,6})?\s{0,8}Pid\s{1,8}\d{1,10} on\s{1,60}(?P<host>\S{1,255})"
+    r"(?:#|^)\s{1,8}Rank\s{1,8}(?P<rank>\d{1,6}) (?:\s{0,8}Group\s{1,8}\d{1,6})?\s{0,8}Pid\s{1,8}\d{1,10} on\s{1,60}(?P<host>\S{1,255})"
     r" device\s{1,8}(?P<device>\d{1,4}) \[(?P<bus>(?:0x)?[0-9A-Fa-f]{1,4}|[0-9A-Fa-f]{2,8}(?::[0-9A-Fa-f]{1,4}){1,2})\]"
     r" (?P<name>\S.{0,100})"
 )
 _ROW = re.compile(r"\s{0,40}\d{1,16}\s{1,20}\d{1,16}\s{1,20}[a-z]\w{1,12}\s.{10,300}$")
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s{0,20}: (?P<value>\d{1,12}(?:\.\d{1,12})?(?:e[+-]?\d{1,2})?)(?![\d.])")
-_BOUNDS = re.compile(r"#\s*Out of bounds values\s{0,20}: (?P<count>\d{1,12})")
+_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s{0,20}: (?P<value>\d{1,12}(?:\.\d{1,12})?(?:e[+-]?\d{1,2})?)(?![\d.])")
+_BOUNDS = re.compile(r"\bOut of bounds values\s{0,20}: ?(?P<count>\d{1,12})(?: (?P<verdict>OK|FAILED)\b)?", re.IGNORECASE)
+_BARE_HEADINGS = ("Out of bounds values", "Avg bus bandwidth", "nThread", " Pid ", "busbw")
+"""Forums take the leading ``#`` for a heading and swallow it."""
+WRONG_DELTA = 0.1
+"""Before 2.13 nccl-tests printed the largest difference in place of a count: rounding stays far below this, wrong data does not."""
 _FAILURE = re.compile(
     r"(?:(?P<host>\S{1,255}): )?Test (?P<library>NCCL|CUDA) failure (?P<file>\S{1,200}:\d{1,6})\s{1,4}'(?P<error>[^'\n]{1,200})'?"
 )
@@ -98,7 +102,12 @@ class _Reader:
                     self._open(number).program = program[1]
                 return
         head = line.lstrip()[:1]
-        if (head == "#" and self._heading(number, line)) or (head.isdecimal() and self._row(number, line)) or self._failure(number, line):
+        bare = head != "#" and any(words in line for words in _BARE_HEADINGS)
+        if (
+            ((head == "#" or bare) and self._heading(number, line, bare))
+            or (head.isdecimal() and self._row(number, line))
+            or self._failure(number, line)
+        ):
             self._understood.add(number)
 
     def _open(self, number: int) -> Run:
@@ -107,7 +116,7 @@ class _Reader:
             self._runs.append(Run(number, program=self._program))
         return self._runs[-1]
 
-    def _heading(self, number: int, line: str) -> bool:
+    def _heading(self, number: int, line: str, bare: bool = False) -> bool:
         if match := _CONFIG.match(line.strip()):
             run = self._open(number)
             run.max_bytes, run.graph = int(match["max"]), (match["graph"] or "0") != "0"
@@ -119,17 +128,18 @@ class _Reader:
             self._notes.add(
                 number, "nccl_tests.device", rank=rank, device=device, bus_id=bus_id, name=match["name"].strip(), host=match["host"]
             )
-        elif "busbw" in line and "size" in line:
+        elif "busbw" in line and "size" in line and "algbw" in line:
             self._open(number).columns = line.replace("#wrong", "wrong").replace("#", " ").split()
-        elif "(B)" in line or "(us)" in line:
+        elif not bare and ("(B)" in line or "(us)" in line):
             self._units(number, line)
         elif match := _AVERAGE.match(line.strip()):
             self._notes.add(number, "nccl_tests.average", busbw_bytes_per_second=float(match["value"]) * 1e9, text=line.strip())
             self._close()
-        elif match := _BOUNDS.match(line.strip()):
-            self._notes.add(number, "nccl_tests.out_of_bounds", count=int(match["count"]))
+        elif match := _BOUNDS.search(line):
+            failed = match["verdict"].upper() == "FAILED" if match["verdict"] else int(match["count"]) > 0
+            self._notes.add(number, "nccl_tests.out_of_bounds", count=int(match["count"]), failed=failed, text=line.strip()[:300])
             self._close()
-        elif not _HARMLESS.match(line.strip()):
+        elif bare or not _HARMLESS.match(line.strip()):
             return False
         return True
 
@@ -228,8 +238,11 @@ def _parse_row(number: int, words: list[str], columns: list[str]) -> Row | None:
     busbw = algbw * (printed_busbw / printed_algbw) if printed_algbw >= 0.5 else algbw
     block = 8 if "i_min" in columns else 4
     in_place = numbers[block : block + 4]
+    wrong = numbers[3] if len(numbers) > 3 else None
+    if wrong is not None and ("error" in columns or (not columns and "e" in rest[3])):
+        wrong = None if wrong < WRONG_DELTA else 1.0
     return Row(
-        number, size, dtype, redop, root, microseconds * 1e-6, algbw, busbw, numbers[3] if len(numbers) > 3 else None,
+        number, size, dtype, redop, root, microseconds * 1e-6, algbw, busbw, wrong,
         len(in_place) == 4 and in_place[3] is not None,
     )  # fmt: skip
 

@@ -49,6 +49,7 @@ _ARROW = re.compile(r"(CPU|GPU)\(row\) (->|<->|<-) (CPU|GPU)\(column\)")
 _COLUMNS = re.compile(r"\s*\d{1,3}(?:\s{1,20}\d{1,3}){0,127}\s*$")
 _CELLS = re.compile(r"\s*(\d{1,3})((?:\s{1,20}(?:N/A|-?[\d.]{1,20}(?:e[+-]?\d{1,3})?)){1,128})\s*$")
 _SUM = re.compile(r"\s*(SUM|MIN|MAX|AVG) (\w{3,80}) (\S{1,40})")
+_WAIVING = re.compile(r"\s*Waiving ([a-z]\w{2,80})\.?\s*$")
 _WAIVED = re.compile(r"\s*(?:Waived:|WAIVED|.{0,40}\bis waived\b)", re.IGNORECASE)
 _WRONG = re.compile(r"Invalid value when checking the pattern|h_errorFlag == 0")
 _FAILURE = re.compile(r"ASSERT in expression|\[?CUDA_ERROR_\w{1,60}\]?|ERROR: Testcase|An error occurred")
@@ -101,6 +102,9 @@ def _read(source: str, lines: tuple[Line, ...]) -> list[Piece]:
             rows, position = _rows(lines, position, seen)
             seen.notes.add(line.number, "nvbandwidth.test", name=test or "unnamed", status="passed")
             _matrix(line.number, test, line.text.strip(), rows, seen)
+        elif match := _WAIVING.match(line.text):
+            test, ran = match[1], True
+            seen.notes.add(line.number, "nvbandwidth.test", name=test, status="waived")
         elif match := _SUM.match(line.text):
             pass
         elif ran and _WAIVED.match(line.text):

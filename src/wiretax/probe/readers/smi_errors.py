@@ -27,6 +27,11 @@ _FAILURES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"Failed to initialize NVML: (?:Timeout|GPU is lost)", re.IGNORECASE), "error", "unknown_error"),
     (re.compile(r"task nvidia-smi:\d{1,8} blocked for more than|nvidia-smi .{0,40}(?:hangs|timed out)", re.IGNORECASE), "hung", "hung"),
 )
+_LOST = re.compile(
+    rf"\bXID:? 79\b.{{0,60}}?(?:PCI:)?({_BUS_ID}|[0-9A-Fa-f]{{4,8}}:[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}})?$"
+    r"|\b(?:NVML_)?ERROR_GPU_IS_LOST\b|\bGPU is lost\b"
+)
+"""What daemons (gpud, DCGM, exporters) write of a GPU that fell off the bus; the kernel's own line is read elsewhere."""
 _LIBRARY = re.compile(r"NVML library version:\s?([\d.]{3,20})")
 
 
@@ -55,6 +60,12 @@ def _piece(source: str, stream: Stream) -> Piece | None:
                 message=text.strip(),
             )
             state, detail = state or "error", detail or text.strip()
+            lines.add(line.number)
+            continue
+        lost = _LOST.search(text) if ("79" in text or "LOST" in text or "lost" in text) and "NVRM" not in text else None
+        if lost and "Failed to initialize" not in text:
+            bus = lost.group(1)
+            notes.add(line.number, "gpu.lost", pci_bus_id=pasted.pci_bus_id(bus) if bus else None, gpu=None, message=text.strip()[:240])
             lines.add(line.number)
             continue
         for pattern, driver_state, failure in _FAILURES:

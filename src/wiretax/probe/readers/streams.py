@@ -42,6 +42,10 @@ MOST_PROSE = 3_000
 """Lines of one stream that are read as sentences. Nobody writes more; a text with more is a log of something else."""
 
 
+MOST_PROSE_CHARACTERS = 300_000
+"""And as many characters: sentences are cut into words, which costs more than any pattern."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line as the tool printed it, and where it stands in the file."""

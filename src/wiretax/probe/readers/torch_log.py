@@ -68,14 +68,13 @@ def read(text: Text) -> tuple[Piece, ...]:
         for rule in RULES:
             if matched and rule.kind != "torch.work_status":
                 continue
-            match = rule.pattern.search(words)
-            if match is None:
+            said = rule.read(words)
+            if said is None:
                 continue
             matched = True
-            values = rule.values(match)
-            add(number, rule.kind, values, words)
-            if rule.kind == "torch.nccl_error" and "version" in values:
-                versions.append(str(values["version"]))
+            add(number, rule.kind, said, words)
+            if rule.kind == "torch.nccl_error" and "version" in said:
+                versions.append(str(said["version"]))
         if matched or HARMLESS.match(words):
             understood.add(number)
     observations = _without_echoes(

@@ -36,6 +36,7 @@ launcher.rank                rank, of: Lightning announces a rank before all mee
 launcher.all_met             Lightning: all ranks have met
 launcher.out_of_memory       Slurm, Kubernetes or Ray ended a process for want of host memory
 torch.rank_failed            rank, local_rank, exit_code, signal
+loader.few_workers           Lightning's advice; it stands in many healthy logs
 ddp.find_unused_parameters   a flag that costs an extra walk of the graph and found nothing
 ddp.unused_parameters        ranks use different parameters
 ddp.models_differ            rank, other_rank
@@ -57,6 +58,8 @@ from dataclasses import dataclass
 
 from wiretax.model.observation import Scalar
 
+_MOST_BEFORE = 640
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -66,10 +69,18 @@ class Rule:
     pattern: re.Pattern[str]
     types: dict[str, Callable[[str], Scalar]]
     fixed: dict[str, Scalar]
+    before: re.Pattern[str] | None = None
+    """What may stand in front of the message, looked for only where the message is: a search for it in every line would be slow."""
 
-    def values(self, match: re.Match[str]) -> dict[str, Scalar]:
-        """The groups that took part, converted."""
-        found = {name: self.types.get(name, str.strip)(text) for name, text in match.groupdict().items() if text is not None}
+    def read(self, line: str) -> dict[str, Scalar] | None:
+        """The groups that took part, converted; None where the message is not in the line."""
+        match = self.pattern.search(line)
+        if match is None:
+            return None
+        groups = match.groupdict()
+        if self.before is not None and (front := self.before.search(line, max(0, match.start() - _MOST_BEFORE), match.start())):
+            groups = {**front.groupdict(), **groups}
+        found = {name: self.types.get(name, str.strip)(text) for name, text in groups.items() if text is not None}
         return {**self.fixed, **found}
 
 
@@ -99,9 +110,10 @@ _TYPES: dict[str, Callable[[str], Scalar]] = {
 }
 
 
-def _rule(kind: str, pattern: str, **fixed: Scalar) -> Rule:
-    compiled = re.compile(pattern)
-    return Rule(kind, compiled, {name: _TYPES[name] for name in compiled.groupindex if name in _TYPES}, fixed)
+def _rule(kind: str, pattern: str, before: str | None = None, **fixed: Scalar) -> Rule:
+    compiled, front = re.compile(pattern), re.compile(before) if before else None
+    names = [*compiled.groupindex, *(front.groupindex if front else ())]
+    return Rule(kind, compiled, {name: _TYPES[name] for name in names if name in _TYPES}, fixed, front)
 
 
 # Before 2.2 "[Rank 0]"; then "[PG 0 Rank 0]", "[PG 0 (default_pg) Rank 0]", "[PG ID 0 PG GUID 0(default_pg) Rank 0]".
@@ -124,9 +136,9 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "torch.work_status",
-        r"(?:" + _WHO + r".{0,400}?)?(?:at (?:NCCL )?work(?: sequence id)?: (?P<failed_at>\d{1,18}).{0,60}?)?"
         r"[lL]ast enqueued (?:NCCL )?work: (?P<last_enqueued>-?\d{1,18})(?:, last started (?:NCCL )?work: (?P<last_started>-?\d{1,18}))?"
         r".{0,80}?last completed (?:NCCL )?work: (?P<last_completed>-?\d{1,18})",
+        before=_WHO + r"(?:.{0,400}?at (?:NCCL )?work(?: sequence id)?: (?P<failed_at>\d{1,18}))?",
     ),
     _rule("torch.watchdog_stuck", r"watchdog got stuck for (?P<seconds>\d{1,9}) ?s\w{0,8}|Heartbeat monitor timed out"),
     _rule(
@@ -206,7 +218,11 @@ RULES: tuple[Rule, ...] = (
         r"Torch not compiled with CUDA enabled|not linked with CUDA|torch(?:\.__version__)?\S{0,20} ?\S{0,4}\d{1,2}\.\d{1,3}\.\d"
         r"{1,3}\+cpu\b",
     ),
-    _rule("torch.gpu_unsupported", r"(?P<name>\S.{2,80}?) with CUDA capability (?P<capability>sm_\d{2,3}) is not compatible"),
+    _rule(
+        "torch.gpu_unsupported",
+        r" with CUDA capability (?P<capability>sm_\d{2,3}) is not compatible",
+        before=r"(?P<name>\S.{2,80})\Z",
+    ),
     _rule("torch.gpu_unsupported", r"(?P<error>no kernel image is available for execution on the device)"),
     _rule(
         "torch.out_of_memory",
@@ -218,7 +234,8 @@ RULES: tuple[Rule, ...] = (
     _rule("torch.cuda_error", r"CUDA(?: runtime)? [eE]rror(?: \((?P<code>\d{1,4})\))?: (?P<error>[^\n.(]{3,160})"),
     _rule(
         "torch.cuda_error",
-        r"(?P<error>CUBLAS_STATUS_\w{1,40}|uncorrectable ECC error encountered|peer mapping resources exhausted"
+        r"(?P<error>CUBLAS_STATUS_\w{1,40}|uncorrectable ECC error encountered|uncorrectable NVLink error[\w ]{0,40}"
+        r"|peer access is not supported between these two devices|peer mapping resources exhausted"
         r"|an illegal memory access was encountered)",
     ),
     _rule(
@@ -240,10 +257,11 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule("launcher.rank", r"[Ii]nitializing (?:ddp|distributed): GLOBAL_RANK: (?P<rank>\d{1,7}), MEMBER: \d{1,7}/(?P<of>\d{1,7})"),
     _rule("launcher.all_met", r"All (?:distributed|DDP) processes registered|Starting with \d{1,7} processes"),
-    _rule("torch.rank_failed", r"^\s*(?:\[\d{1,4}\]:)?\s*rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)"),
+    _rule("torch.rank_failed", r"^\s{0,60}(?:\[\d{1,4}\]:\s{0,60})?rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)"),
     _rule("torch.rank_failed", r"failed \(exitcode: (?P<exit_code>-?\d{1,5})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: \d{1,10}\)"),
     _rule("torch.rank_failed", r"\] Signal: [A-Z][\w ]{3,30} \((?P<signal>\d{1,2})\)"),
     _rule("torch.rank_failed", r"Signal (?P<signal>\d{1,2}) \(SIG\w{1,10}\) received by PID \d{1,10}"),
+    _rule("loader.few_workers", r"does not have many workers which may be a bottleneck"),
     _rule("ddp.find_unused_parameters", r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused"),
     _rule(
         "ddp.unused_parameters",
@@ -292,7 +310,9 @@ RULES: tuple[Rule, ...] = (
 TELLING = re.compile(
     r"[Ww]atchdog|NCCL|nccl|[Gg]loo|collective|[Bb]arrier|CUDA|CUBLAS|c10d|[Ss]ocket|TCPStore|[Tt]imed out|[Tt]imeout|GPU|[Bb]ackend"
     r"|[Rr]ank|allreduce|all_reduce|all-reduce|DDP|find_unused|reduction|bucket view|ready twice|producing loss|[Rr]edirects|RTX"
-    r"|kernel version|different devices|ECC|peer mapping|kernel image|illegal memory|exitcode|Signal[ :]|hostname to a|connect to|\+cpu"
+    r"|kernel version|different devices|ECC|NVLink|peer (?:mapping|access)|many workers|kernel image|illegal memory"
+    r"|exitcode|Signal[ :]|hostname to a|connect to"
+    r"|\+cpu"
     r"|undefined symbol|processes registered|GLOBAL_RANK|signal|return code|srun: |oom[-_]kill|OOMKilled|low on memory"
     r"|rror |driver|initialized|shared memory"
 )

@@ -9,6 +9,7 @@ Observations:
     :mod:`wiretax.probe.readers.training_text`, with ``framework`` and ``lines`` (how many lines it stands for).
     ``training.setting``: ``name`` (``per_device_batch``, ``global_batch``, ``accumulation_steps``, ``num_gpus``,
     ``num_examples``), ``value``.
+    ``training.steps``: ``steps``: the length of a progress bar, or what a Trainer says of its steps.
     ``training.run``: ``num_gpus``, ``program``: a command that starts a run.
 """
 
@@ -28,10 +29,13 @@ from wiretax.probe.readers.training_words import words
 FORMAT = "training log"
 _F = r"(\d{1,9}(?:\.\d{1,12})?)"
 _TQDM = re.compile(
-    rf"(?P<label>.{{0,120}}?)(?:\d{{1,3}}%\|[^|]{{0,120}}\|\s?)?\b(?P<done>\d{{1,9}})/(?P<total>\d{{1,9}})"
+    rf"\b(?P<done>\d{{1,9}})/(?P<total>\d{{1,9}})"
     rf" \[(?P<elapsed>\d{{1,3}}:\d\d(?::\d\d)?)"
     rf"<[^,\]]{{1,20}},\s{{0,3}}{_F}\s?(?P<unit>[a-zA-Z]{{1,12}}/s|s/[a-zA-Z]{{1,12}})"
 )
+_BAR = re.compile(r"\d{1,3}%\|[^|]{0,120}\|\s?\Z")
+_LONGEST_LABEL = 120
+_LONGEST_BAR = 128
 _NOT_STEPS = re.compile(
     r"\b(?:Map|Loading|Download|Generating|Filter|Tokeniz|Fetching|Saving|Casting|Resolving|Shuffl|Extract|Writing|Copying|Reading|Evaluat|"
     r"Validat|Predict|Testing|Capturing|Processed prompts)",
@@ -98,6 +102,8 @@ _RULES: tuple[tuple[str, re.Pattern[str], tuple[tuple[int, str, float], ...]], .
     ("keras", re.compile(rf"\d{{1,9}}/\d{{1,9}} \[=[=>.]{{0,60}}\] - \d{{1,6}}s {_F}s/step"), ((1, "step", 1.0),)),
     ("fairseq", re.compile(rf"\bwps=? ?{_F},? (?:\||ups)"), ((1, "tokens_per_second_all", 1.0),)),
 )  # fmt: skip
+_MANY_STEPS = 200
+"""A shorter progress bar may count epochs."""
 _HINTS = (
     "/s", "s/", "train_", "batch size", "Num examples", "Accumulation", "time: ", "Time", "SamplesPerSec", "time (ms)", "elapsed time",
     "TFLOP", "tps:", "mg/sec", "ms/step", "wps", "torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", "horovodrun", "loss",
@@ -226,11 +232,17 @@ class _Reader:
 
     def _bar(self, line: Line, heading: Context, run: _Run) -> None:
         match = _TQDM.search(line.text)
-        if not match or _NOT_STEPS.search(match.group("label")):
+        if not match:
             return
-        label, total = match.group("label").strip(), int(match.group("total"))
+        # What stands in front is looked at only here: a pattern that began with it would try it at every place of the line.
+        end = match.start()
+        drawn = _BAR.search(line.text, max(0, end - _LONGEST_BAR), end)
+        label = line.text[max(0, (drawn.start() if drawn else end) - _LONGEST_LABEL) : drawn.start() if drawn else end].strip()
+        if _NOT_STEPS.search(label):
+            return
+        total = int(match.group("total"))
         context = context_of(words(label)).over(heading).over(run.context)
-        value, unit = float(match.group(5)), match.group("unit")
+        value, unit = float(match.group(4)), match.group("unit")
         per_second = unit.lower().endswith("/s")
         samples = unit.lower() in ("examples/s", "samples/s", "img/s", "imgs/s", "ex/s")
         rate: dict[str, Scalar] = {"value": value, "unit": unit}
@@ -251,11 +263,16 @@ class _Reader:
         context = Context(num_gpus=run.context.num_gpus or count, strategy=run.context.strategy)
         for name, (value, number) in run.settings.items():
             self._notes.add(number, "training.setting", name=name, value=value)
-        for number, label, bar_context, rate in run.bars.values():
+        if "optimization_steps" in run.settings and context.num_gpus is not None:
+            value, number = run.settings["optimization_steps"]
+            self._notes.add(number, "training.steps", steps=value, **context.tags())
+        for (_, total), (number, label, bar_context, rate) in run.bars.items():
             elapsed, steps, complete = rate.pop("elapsed_seconds"), rate.pop("steps"), rate.pop("complete")
             here = bar_context.over(context)
             tags = here.tags() | {"workload": None, "label": label, "framework": "progress bar", "lines": 1}
             scope = "global" if here.num_gpus == 1 else "unknown"
+            if here.num_gpus is not None and total >= _MANY_STEPS:
+                self._notes.add(number, "training.steps", steps=total, **tags)
             self._notes.add(number, "training.rate", **rate, scope=scope, **tags)
             if complete and elapsed:
                 self._notes.add(number, "training.run_time", seconds=elapsed, steps=steps, per=None, **tags)

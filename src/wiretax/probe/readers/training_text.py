@@ -8,6 +8,7 @@ where not said):
     ``training.rate``: ``value``, ``unit``, and one of ``steps_per_second``, ``seconds_per_step``, ``samples_per_second``,
     ``tokens_per_second``, ``flops_per_second``; ``scope`` (``global``, ``per_process``, ``unknown``).
     ``training.run_time``: ``seconds``, ``steps``, ``per`` (``epoch``, ``run`` or None).
+    ``training.steps``: ``steps`` of a run or an epoch, where no time stands beside them.
     ``training.phase``: ``phase`` (``forward``, ``backward``, ``optimizer``, ``communication``, ``data``, ``step``), ``seconds``,
     ``includes`` (``communication`` where the text says that the phase holds it).
     ``training.change``: ``what`` (a phase, a dimension such as ``steps_per_second``, or ``run_time``), ``before``, ``after`` (in the unit
@@ -32,7 +33,7 @@ from dataclasses import replace
 from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import MOST_PROSE, Stream, mentions, streams
+from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Stream, mentions, streams
 from wiretax.probe.readers.training_clauses import (
     RATES,
     Context,
@@ -48,6 +49,7 @@ from wiretax.probe.readers.training_clauses import (
     with_units,
 )
 from wiretax.probe.readers.training_words import Word, unit_of, words
+from wiretax.probe.readers.words_in_english import in_english
 
 FORMAT = "training timings in words"
 _NOT_PROSE = re.compile(
@@ -71,7 +73,8 @@ _MEASURE = re.compile(r"\b(busbw|bus bandwidth|algbw|algorithm bandwidth)\b", re
 _RATIO = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)\s?[x\u00d7]\s(slower|faster)|(\d{1,3})\s?% (slower|faster)", re.IGNORECASE)
 _UTIL = re.compile(r"\butil(?:i[sz]ation)?\b", re.IGNORECASE)
 _SAWTOOTH = re.compile(
-    r"saw-?tooth|oscillat|spik|(?:drops?|becomes?|goes|falls?) (?:down )?(?:to )?0\b|\bidle\b|0\s?%? (?:to|and|-) ?(?:9\d|100)",
+    r"saw-?tooth|oscillat|spik|(?:jump|fluctuat|swing|bounc|drop)\w{0,5} .{0,50}\b0 ?%|"
+    r"(?:drops?|becomes?|goes|falls?) (?:down )?(?:to )?0\b|\bidle\b|0\s?%? (?:to|and|-) ?(?:9\d|100)",
     re.IGNORECASE,
 )
 _RANGE = re.compile(r"(\d{1,3})\s?%?\s?(?:\.\.|-|\u2013|to|and)\s?(\d{1,3})\s?%")
@@ -101,7 +104,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     notes = pasted.Notes(source, stream.lines)
     lines: set[int] = set()
     heading = Context()
-    num_sentences = 0
+    num_sentences = num_characters = 0
     for line in stream.lines:
         text = line.text
         if not text.strip() or text.lstrip().startswith("```"):
@@ -113,7 +116,8 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         if not (figures or heading_like) or _NOT_PROSE.search(text) or _is_table(text):
             continue
         num_sentences += 1
-        if num_sentences > MOST_PROSE:
+        num_characters += len(text)
+        if num_sentences > MOST_PROSE or num_characters > MOST_PROSE_CHARACTERS:
             break
         above = _heading(text) if heading_like else None
         if above is not None:
@@ -181,7 +185,7 @@ class _Line:
         """Notes what the line says; whether it said anything."""
         self._notes_beside()
         # A progress bar is read elsewhere; what stands around it is read here.
-        text = _TQDM.sub(" ; ", self._text)
+        text = _TQDM.sub(" ; ", in_english(self._text))
         tokens = words(text)
         if len(measured(tokens)) > _MOST_FIGURES:
             return self._found
@@ -271,6 +275,8 @@ class _Line:
         figures = measured(tokens)
         steps = next((word for word in figures if word.dimension == "steps"), None)
         pair = next((word.pair for word in clause if word.kind == "pair"), None)
+        if steps is not None and steps.value and context.num_gpus is not None and not any(w.dimension == "seconds" for w in figures):
+            self._add("training.steps", context, steps=int(steps.value))
         for word in figures:
             if word.dimension in RATES:
                 self._rate(word, context)

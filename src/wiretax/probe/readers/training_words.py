@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from wiretax.probe.readers.words_in_english import in_english
+
 Kind = Literal[
     "quantity", "number", "count", "pair", "strategy", "wire", "phase", "arrow", "separator", "colon", "scope", "setting", "word"
 ]
@@ -70,6 +72,11 @@ WORD_NUMBERS = {
 }  # fmt: skip
 _GPU_WORD = r"(?:GPUs?|gpus?|cards?|devices?|ranks?|procs?|processes|accelerators?|nodes?)"
 _NAMED_CARD = r"(?:(?:NVIDIA|GeForce|Tesla|RTX|GTX|Quadro|Titan\w{0,3})\b|[AHLBV]\d{2,3}[A-Z]?s?\b|T4s?\b|MI\d{2,3})"
+_ONE_CARD = (
+    rf"{_NAMED_CARD}[ -]?(?:[A-Z]{{0,4}}\d[\w-]{{0,12}}(?: ?Ti)?)?(?:\s(?:GPU|card))?"
+    r"(?=[,.;:)]|\s(?:the|it|I|we|is|was|takes|gets?|runs?|with)\b|\s{0,4}$)"
+)
+"""A card behind "a": "on a Tesla V100, it takes ..."; "on an A100 node" counts nothing."""
 _GEFORCE = r"[1-5]0[5-9]0(?: ?Ti)?(?: ?SUPER)?s?\b"
 """A GeForce card by its number alone, which is no figure."""
 _CARD = rf"(?:{_NAMED_CARD}|\d{{4}}(?: ?Ti)?s?\b)"
@@ -129,7 +136,7 @@ _TOKEN = re.compile(
     rf"|(?P<count>--(?:devices|gpus|num[-_]gpus|num[-_]processes|nproc[-_]per[-_]node|tensor-parallel-size|tp-size)[ =]\d{{1,4}}\b"
     rf"|\b(?:(?:k|n|ngpus?|num_gpus|n_gpus|gpus|world[_ ]?size|nproc(?:[-_ ]per[-_ ]node)?|devices)"
     rf"\s?[=:]\s?\d{{1,4}}\b|(?:dp|tp|DDP|FSDP)\s?=\s?\d{{1,4}}\b"
-    rf"|\d{{1,3}}\s(?={_NAMED_CARD})|(?:one|single|two|both|dual|three|four|quad|six|eight)\s(?={_NAMED_CARD}|{_GEFORCE})"
+    rf"|\d{{1,3}}\s(?={_NAMED_CARD})|\ban?\s(?:single\s)?(?={_ONE_CARD})|(?:one|single|two|both|dual|three|four|quad|six|eight)\s(?={_NAMED_CARD}|{_GEFORCE})"
     rf"|\d{{1,4}}\s?[x\u00d7*-]?\s?{_GPU_WORD}\b|\d{{1,3}}\s?[x\u00d7*]\s?(?={_CARD})"
     rf"|(?:one|single|two|both|dual|three|four|quad|six|eight|sixteen)[- ]{_GPU_WORD}\b"
     rf"|(?:TP|DP)-?\d{{1,3}}\b))"
@@ -184,7 +191,7 @@ class Word:
 
 def words(line: str) -> list[Word]:
     """Cuts a line (at most 2,000 characters of it) into words."""
-    return list(_cut(line[:2000]))
+    return list(_cut(in_english(line[:2000])))
 
 
 # Logs repeat their lines, and several readers ask for the words of one.
@@ -204,7 +211,8 @@ def _cut(line: str) -> tuple[Word, ...]:
             found.append(Word("quantity", text, match.start(), seconds, "clock", "seconds", seconds))
         elif kind == "count":
             digits = re.search(r"\d{1,4}", text)
-            count = int(digits.group()) if digits else WORD_NUMBERS[re.split(r"[-\s]", text.lower())[0]]
+            first = re.split(r"[-\s]", text.lower())[0]
+            count = 1 if first in ("a", "an") else int(digits.group()) if digits else WORD_NUMBERS[first]
             if count > MOST_GPUS:
                 found.append(Word("number", text, match.start(), float(count)))
                 continue
