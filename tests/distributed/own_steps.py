@@ -57,6 +57,17 @@ def depends_on_data(_device):
     return _step(loss)
 
 
+def one_runs_out_of_memory(_device):
+    """Where ranks train together the second has less memory than the first, as a GPU that somebody else uses too."""
+
+    def loss(model, batch):
+        if dist.is_initialized() and dist.get_world_size() > 1 and os.environ["RANK"] == "1":
+            raise MemoryError("no room")
+        return functional.mse_loss(model(batch), batch[:, :1])
+
+    return _step(loss)
+
+
 def unused(_device):
     model = Two()
     model.spare = nn.Linear(WIDTH, WIDTH)

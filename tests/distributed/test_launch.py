@@ -166,3 +166,36 @@ def test_without_torch_the_ranks_do_not_start_and_the_reason_is_said(tmp_path):
     assert outcome.incidents[0].kind == "start_failed"
     assert "no torch here" in outcome.incidents[0].detail
     assert sys.executable
+
+
+LOADED_BY_TORCH = """
+import os
+
+import torch.cuda
+
+INITIALISED_IN = os.getpid()
+
+
+def autoload():
+    def set_device(_device):
+        if os.getpid() != INITIALISED_IN:
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    torch.cuda._is_in_bad_fork = lambda: os.getpid() != INITIALISED_IN
+    torch.cuda.set_device = set_device
+"""
+
+
+def test_stages_run_on_gpus_although_the_import_of_torch_touches_cuda_which_no_fork_survives(tmp_path):
+    (tmp_path / "touches_cuda.py").write_text(LOADED_BY_TORCH)
+    (tmp_path / "touches_cuda-1.dist-info").mkdir()
+    (tmp_path / "touches_cuda-1.dist-info" / "entry_points.txt").write_text("[torch.backends]\ntouches_cuda = touches_cuda:autoload\n")
+    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([HERE, str(tmp_path)])}
+    plan = LaunchPlan(
+        world_size=2, device="cuda", cuda_ordinals=(0, 1), gpus=(0, 1), stages=(stage("first"), replace(stage("second"), ranks=1))
+    )
+    with run_folder() as folder:
+        outcome = launch(plan, folder, deadline=time.monotonic() + 60, environment=environment)
+        collected = collect(folder, plan)
+    assert outcome.incidents == [] and outcome.completed == ["first", "second"]
+    assert len(set(collected.facts["pid"])) == 2

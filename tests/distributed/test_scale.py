@@ -234,3 +234,14 @@ def test_a_budget_too_small_to_train_is_said_and_kept(tmp_path):
     assert took <= 6 + 3 + 3
     assert document["outcome"]["not_measured"]
     assert document["training"]["steps"] == []
+
+
+def test_one_rank_that_runs_out_of_memory_is_named_and_is_no_hang(tmp_path):
+    source = ["--step", "own_steps:one_runs_out_of_memory", "--batch", "1", "--strategy", "ddp"]
+    options = [*source, "--gpus", "1,2", "--device", "cpu", "--steps", "5", "--budget", "100s", "--json"]
+    code, document, stderr, _ = wiretax(tmp_path, "scale", *options)
+    assert code == 3, stderr
+    assert "collective-hang" not in codes(document)
+    (incident,) = [one for one in document["measurements"]["incidents"] if one["stage"].startswith("train:ddp")]
+    assert (incident["kind"], incident["rank"]) == ("error", 1)
+    assert "rank 1 ran out of memory at batch 1" in incident["detail"]

@@ -15,7 +15,8 @@ class Interrupts:
     """While active, these signals raise KeyboardInterrupt; after :meth:`hold` they are only noted, however often they come.
 
     An impatient second Ctrl-C must not cost the results, nor leave processes behind. What whoever started us wants ignored (nohup,
-    a job in the background of a script) stays ignored. Does nothing outside the main thread, where Python delivers no signals.
+    a job in the background of a script) stays ignored, and what a program around Python handles stays its own. Does nothing outside
+    the main thread, where Python delivers no signals.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Takes the signals."""
         if threading.current_thread() is threading.main_thread():
-            wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            wanted = [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
             self._before = {number: signal.signal(number, self._handle) for number in wanted}
         return self
 

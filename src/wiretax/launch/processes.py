@@ -36,14 +36,34 @@ class Process:
     started: int
 
 
-# The package's own folder goes last on the path, and the working folder not at all: a user's torch.py or json.py must not be taken
-# for the real one.
-_RUN = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+# This very package is loaded, also where another copy is installed. Its folder goes last on the path, and the working folder not at
+# all: a user's torch.py or json.py must not be taken for the real one.
+_RUN = """import runpy, sys
+from importlib import machinery, util
+folder = sys.argv.pop(1)
+spec = machinery.PathFinder.find_spec("wiretax", [folder])
+package = sys.modules["wiretax"] = util.module_from_spec(spec)
+spec.loader.exec_module(package)
+sys.path.append(folder)
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)"""
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs one of our modules in a Python of its own, wherever we were started."""
-    return [sys.executable, "-P", "-c", _RUN, str(Path(__file__).resolve().parents[2]), module, *arguments]
+    """The command that runs one of our modules in a Python of its own, wherever we were started.
+
+    It looks for packages where this one does: without these flags another torch than ours might be found.
+    """
+    flags = {"-I": sys.flags.isolated, "-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site, "-S": sys.flags.no_site}
+    return [
+        sys.executable,
+        "-P",
+        *(flag for flag, is_set in flags.items() if is_set),
+        "-c",
+        _RUN,
+        str(Path(__file__).resolve().parents[2]),
+        module,
+        *arguments,
+    ]
 
 
 def die_with_parent(expected_parent: int | None = None) -> None:

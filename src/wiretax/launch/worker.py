@@ -89,10 +89,9 @@ def main(folder_name: str, parent: str) -> int:
     rank = int(os.environ["RANK"])
     name_process(f"wiretax rank{rank}")
     plan = msgspec.json.decode(plan_file(folder).read_bytes(), type=LaunchPlan)
-    import torch.cuda
-    import torch.distributed  # before the forks, so that the children have it
+    import torch.distributed  # noqa: F401 - before the forks, so that the children have it
 
-    if plan.device == "cuda" and torch.cuda._is_in_bad_fork():
+    if _lost_cuda(plan):
         # the engine asked CUDA how many GPUs there are, and CUDA does not survive a fork: begin again as a process of our own
         os.execv(sys.executable, python_command("wiretax.launch.worker", folder_name, parent))  # noqa: S606 - this very program
 
@@ -109,6 +108,32 @@ def main(folder_name: str, parent: str) -> int:
         if ranks is None or rank < ranks:
             _run_stage(folder, plan, go, rank)
         number = go.stage + 1
+
+
+def stage_alone(folder_name: str, parent: str, stage: str) -> int:
+    """One stage in a process that was not forked from one that had touched CUDA; the same process number as the fork it replaces.
+
+    Args:
+        folder_name: of the launch.
+        parent: process number of the rank.
+        stage: number of the stage, which has been started.
+
+    Returns:
+        The exit code of the stage child.
+    """
+    die_with_parent(int(parent))
+    folder, rank = Path(folder_name), int(os.environ["RANK"])
+    plan = msgspec.json.decode(plan_file(folder).read_bytes(), type=LaunchPlan)
+    go = msgspec.json.decode(go_file(folder, int(stage)).read_bytes(), type=Go)
+    name_process(f"wt{rank} {plan.stages[go.stage].name}")
+    return _stage_child(folder, plan, plan.stages[go.stage], go, rank)
+
+
+def _lost_cuda(plan: LaunchPlan) -> bool:
+    """Whether this process was forked from one that had touched CUDA, which does not survive that."""
+    import torch.cuda
+
+    return plan.device == "cuda" and bool(torch.cuda._is_in_bad_fork())
 
 
 def _wait_for_go(folder: Path, number: int, end: int) -> Go | None:
@@ -135,6 +160,9 @@ def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
         try:
             die_with_parent(parent)
             name_process(f"wt{rank} {plan.stages[go.stage].name}")
+            if _lost_cuda(plan):  # torch's import itself touched CUDA (an extension that torch loads by itself does): begin anew
+                command = python_command("wiretax.launch.worker", str(folder), str(parent), str(go.stage))
+                os.execv(sys.executable, command)  # noqa: S606 - this very program
             code = _stage_child(folder, plan, plan.stages[go.stage], go, rank)
         finally:
             os._exit(code)  # no clean-up of torch or CUDA: it may hang, and the parent has all results
@@ -227,4 +255,6 @@ def _last_words(path: Path) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        os._exit(stage_alone(*sys.argv[1:4]))  # no clean-up, as for a fork
     sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -133,7 +133,7 @@ def own_channels(environment: Mapping[str, str]) -> list[tuple[int, int, str, in
 def loaded_nccl(maps: Path = Path("/proc/self/maps")) -> str | None:
     """The path of the NCCL library this process has mapped; None where it is linked into torch or not loaded."""
     try:
-        paths = (line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "libnccl.so" in line)
+        paths = (line.split(maxsplit=5)[5] for line in maps.read_text(errors="replace").splitlines() if "libnccl.so" in line)
         return next(paths, None)
     except (OSError, IndexError):
         return None

@@ -17,7 +17,7 @@ import msgspec
 from wiretax.errors import UsageError, WiretaxError
 from wiretax.measure.groups import Group, open_group
 from wiretax.measure.host_load import meter_of
-from wiretax.measure.rank import Rank
+from wiretax.measure.rank import OutOfTimeError, Rank
 from wiretax.model.measurement import Incident
 from wiretax.model.training import Phases, StepTiming
 from wiretax.train.free import FreeWire, register_fake_backend, silence_reductions
@@ -33,6 +33,8 @@ WARM_UP = 5
 MEMORY_STEP = 3
 """The peak is read after this step, as in a profile."""
 FEWEST_STEPS = 5
+OTHERS_SECONDS = 5.0
+"""Ranks that run out of memory alike do so within the same step."""
 FREE_SHARE = 0.5
 """Steps with communication free for each real one."""
 _ONE_DIMENSION = "a strategy over two dimensions of ranks is not repeated with communication free"
@@ -238,7 +240,7 @@ def _run(rank: Rank, case: Case, how: Settings, levers: Options, place: Place, s
         if not is_out_of_memory(error):
             raise
         problem = f"rank {rank.rank} ran out of memory at batch {case.batch_per_gpu}"
-    problems = [one for one in rank.exchange("scale/problem", problem) if one]
+    problems = _problems(rank, problem)
     if problems:
         raise UsageError("; ".join(problems) + ".", do="Take a smaller batch, or a strategy that shards more.")
     affordable = int(max(rank.seconds_left - 2.0, 0.0) / max(median(warm), 1e-6) / 2)
@@ -252,6 +254,25 @@ def _run(rank: Rank, case: Case, how: Settings, levers: Options, place: Place, s
         phases={phase: sum(one[1][phase] for one in everybody) / len(everybody) for phase in PHASES},
         peak_bytes=max(one[2] for one in everybody) if rank.is_cuda else None,
     )
+
+
+def _problems(rank: Rank, problem: str) -> list[str]:
+    """What stopped any rank; empty where none was.
+
+    Raises:
+        RuntimeError: this rank was stopped and the others were not: they wait for it inside a collective, so nobody can go on, and the
+            error is the cause that would else be taken for a hang.
+    """
+    if not problem:
+        return [one for one in rank.exchange("scale/problem", "") if one]
+    deadline = rank.deadline
+    rank.deadline = min(deadline, rank.clock() + OTHERS_SECONDS)
+    try:
+        return [one for one in rank.exchange("scale/problem", problem) if one]
+    except OutOfTimeError as error:
+        raise RuntimeError(f"{problem}, and others had enough of it: they wait for this rank") from error
+    finally:
+        rank.deadline = deadline
 
 
 def _seed(rank: Rank, replicas: int) -> None:

@@ -63,3 +63,9 @@ def test_in_another_thread_nothing_is_touched():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_what_a_program_around_python_handles_is_left_to_it(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda _number: None)  # as Python says of a handler that is not its own
+    with Interrupts() as interrupts:
+        assert interrupts._before == {}

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 from wiretax.launch import processes
 
@@ -107,3 +108,22 @@ def test_a_child_ends_with_its_parent():
         process.wait()
         os.waitpid(child.pid, 0)  # adopted by us, and ended by the kernel: this returns
     assert not processes.is_running(child)
+
+
+def test_a_python_of_our_own_runs_this_package_though_another_copy_and_modules_of_the_user_come_first(tmp_path):
+    (tmp_path / "wiretax").mkdir()
+    (tmp_path / "wiretax" / "__init__.py").write_text("raise SystemExit('another copy')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = processes.python_command("wiretax", "--version")
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("wiretax")
+
+
+def test_a_python_of_our_own_looks_for_packages_where_this_one_does(monkeypatch):
+    plain = processes.python_command("module", "one")
+    assert not {"-I", "-E", "-s", "-S"} & set(plain)
+    monkeypatch.setattr(processes.sys, "flags", SimpleNamespace(isolated=1, ignore_environment=1, no_user_site=1, no_site=0))
+    command = processes.python_command("module", "one")
+    assert command[:5] == [sys.executable, "-P", "-I", "-E", "-s"]
+    assert command[5:] == plain[2:]

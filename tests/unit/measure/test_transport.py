@@ -121,6 +121,8 @@ def test_the_loaded_library_is_read_from_the_memory_map(tmp_path):
     maps = tmp_path / "maps"
     maps.write_text("7f00-7f01 r-xp 00000000 08:01 42   /usr/lib/libcuda.so.1\n7f02-7f03 r-xp 0 08:01 43   /opt/a b/libnccl.so.2\n")
     assert loaded_nccl(maps) == "/opt/a b/libnccl.so.2"
+    maps.write_bytes(b"7f00-7f01 r--p 0 08:01 9   /home/jos\xe9/lib.so\n7f02-7f03 r-xp 0 08:01 43   /home/jos\xe9/libnccl.so.2\n")
+    assert loaded_nccl(maps) == "/home/jos\ufffd/libnccl.so.2"
     maps.write_text("7f00-7f01 r-xp 00000000 08:01 42   /usr/lib/libcuda.so.1\n")
     assert loaded_nccl(maps) is None
     assert loaded_nccl(tmp_path / "absent") is None
