@@ -91,7 +91,7 @@ def gpu_plan(
         function="wiretax.measure.peer_truth:peer_truth",
         weight=0.5 if count <= 2 else 1.0,
         overhead_seconds=CUDA_START_SECONDS + DECIDE_SECONDS,
-        min_seconds=0.3,
+        min_seconds=0.05,
         max_seconds=2.0 + 0.2 * len(pairs),
     )
     overlap = Stage(

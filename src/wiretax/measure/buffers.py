@@ -130,6 +130,8 @@ def make_arenas(rank: Rank, largest_bytes: int, members: tuple[int, ...], topic:
     """
     import torch
 
+    if rank.is_cuda:
+        torch.cuda.empty_cache()  # what an earlier group of ranks used counts as free again only then
     footprint = cache_bytes(rank.device)
     wanted = max(largest_bytes, footprint) + 512
     sharing = 1 if rank.is_cuda else len(members)

@@ -190,7 +190,7 @@ def _words(rank: Rank, step: Step) -> str:
     names = rank.gpus or range(rank.world_size)
     ends = [f"{names[source]}-{names[target]}" if source != target else f"{names[source]}" for source, target in shown]
     ways = [
-        "" if step.route == "direct" else step.route.replace("_", " "),
+        "" if step.route == "direct" or not rank.is_cuda else step.route.replace("_", " "),
         "both ways" if step.both_ways else "",
         "at once" if step.all_pairs else "",
     ]

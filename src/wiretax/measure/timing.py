@@ -8,14 +8,16 @@ and waits once, so that the samples show the pipeline and not the host's way bac
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wiretax.measure.rank import OutOfTimeError, Rank
 from wiretax.model.measurement import StopReason
+from wiretax.probe.cgroup import cgroup_limits
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +35,11 @@ FEWEST_SAMPLES = 3
 MOST_SAMPLES = 96
 """More would only make the document longer: the spread is then the machine's own."""
 MOST_CALLS = 256
+CPUS_PER_RANK = 2
+"""A rank that waits for its GPU asks without a pause where there are so many: one for it, one for the threads of its communicator."""
+PAUSE_SECONDS = 50e-6
+"""With fewer it sleeps between two questions: spinning ranks would take the time (and the container's quota) that NCCL's own threads need
+to carry the data. What is measured lies between events on the GPU, so this is not in it."""
 
 Join = Callable[[list[float], float], tuple[list[float], float]]
 """From this rank's samples and the seconds it has spent to those that count for all ranks; the same on every rank."""
@@ -159,6 +166,7 @@ class CudaTimer:
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._events: list[torch.cuda.Event] = []
+        self._pause = 0.0 if processors() >= CPUS_PER_RANK * rank.world_size else PAUSE_SECONDS
 
     def burst(self, call: Callable[[], Any], *, lead: int, samples: int, calls: int) -> list[float]:
         """See :class:`Timer`."""
@@ -190,7 +198,15 @@ class CudaTimer:
         while not event.query():
             if self._rank.seconds_left <= 0:
                 raise OutOfTimeError("the GPU did not finish what was queued")
-            time.sleep(0)  # lets a thread that reads the GPU's state meanwhile have its turn
+            time.sleep(self._pause)  # also lets a thread that reads the GPU's state meanwhile have its turn
+
+
+@cache
+def processors() -> float:
+    """How many processors this process may use: by its affinity and by the quota of its control groups."""
+    allowed = float(len(os.sched_getaffinity(0)))
+    quota = cgroup_limits().cpus
+    return allowed if quota is None else min(allowed, quota)
 
 
 def timer_for(rank: Rank) -> Timer:

@@ -1,8 +1,14 @@
 """Which stages run: order of worth, sizes, world sizes, and what a single GPU or a set of wishes changes."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from wiretax.jobs.stages import cpu_plan, gpu_plan, sizes_up_to, world_sizes
+from wiretax.jobs.stages import BUDGET_SECONDS, cpu_plan, gpu_plan, sizes_up_to, world_sizes
+from wiretax.launch import torchrun
+from wiretax.launch.account import LaunchOutcome
+from wiretax.measure.peer_truth import DECIDE_SECONDS
 
 
 def names(plan):
@@ -62,3 +68,34 @@ def test_cpu_ranks_ask_the_same_questions_over_gloo():
     assert names(plan) == ["compute", "copies", "wire:gloo"]
     assert plan.stages[-1].arguments["world_sizes"] == [2, 4]
     assert plan.device == "cpu" and plan.gpus == ()
+
+
+def shares(plan, seconds):
+    """What each stage is given to measure when all that came before used all of theirs, by the coordinator's own rule."""
+    with pytest.MonkeyPatch.context() as patch:
+        now = [0.0]
+        patch.setattr(torchrun.time, "monotonic", lambda: now[0])
+        launch = torchrun._Launch(plan, Path(), LaunchOutcome(folder=Path()), seconds, lambda _tick: None, lambda _stage: None, os.kill)
+        found = {}
+        for number, stage in enumerate(plan.stages):
+            found[stage.name] = launch._share(number)
+            now[0] += stage.overhead_seconds + found[stage.name]
+    return found
+
+
+@pytest.mark.parametrize("disabled", [{}, {"NCCL_P2P_DISABLE": "1"}], ids=["as found", "with a clean wire"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 16])
+@pytest.mark.parametrize("level", ["quick", "default", "full"])
+def test_on_any_number_of_gpus_every_stage_finds_time_in_its_budget(level, count, disabled):
+    ids = tuple(range(count))
+    plan = gpu_plan(level, ids, ids, disabled)
+    started_after = 6.0  # reading the machine, importing torch and judging, as recorded on two H200s
+    found = shares(plan, BUDGET_SECONDS[level] - started_after)
+    assert {stage.name for stage in plan.stages if found[stage.name] < stage.min_seconds} == set()
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16])
+def test_peers_are_tried_with_a_second_to_spare_in_which_a_hang_shows(count):
+    ids = tuple(range(count))
+    (tried,) = (stage for stage in gpu_plan("quick", ids, ids, {}).stages if stage.name == "peer_truth")
+    assert tried.overhead_seconds >= DECIDE_SECONDS + 0.5

@@ -1,9 +1,11 @@
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import linux_trees
+from wiretax.measure import buffers
 from wiretax.measure.buffers import BLOCK_ELEMENTS, MOST_SLICES, Arenas, fill, holds, host_free_bytes, is_out_of_memory
 
 
@@ -88,3 +90,21 @@ def test_where_nothing_can_be_read_a_modest_amount_is_assumed(tmp_path):
 )
 def test_memory_that_is_short_is_told_from_other_errors(error, short):
     assert is_out_of_memory(error) is short
+
+
+def test_what_an_earlier_group_used_of_a_nearly_full_gpu_is_there_for_the_next(monkeypatch):
+    """Torch keeps what it was given, and the driver calls that used; two groups one after the other must find the same room."""
+    gpu = {"free": 64 << 20, "kept": 0}
+
+    def empty_cache():
+        gpu["free"], gpu["kept"] = gpu["free"] + gpu["kept"], 0
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
+    monkeypatch.setattr(buffers, "free_bytes", lambda _device: gpu["free"])
+    monkeypatch.setattr(buffers, "cache_bytes", lambda _device: 4096)
+    rank = SimpleNamespace(is_cuda=True, device=torch.device("cpu"), gpus=(0,), exchange=lambda _topic, value, _members: [value])
+    sizes = []
+    for _ in range(2):
+        sizes.append(buffers.make_arenas(rank, 1 << 30, (0,), "group").num_bytes)
+        gpu["free"], gpu["kept"] = gpu["free"] - 2 * sizes[-1], 2 * sizes[-1]
+    assert sizes[0] == sizes[1] > 16 << 20

@@ -1,21 +1,26 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 
+from wiretax.measure import timing
 from wiretax.measure.rank import Heartbeat, Rank, ResultFile
 from wiretax.measure.timing import (
     FEWEST_SAMPLES,
     FIRST_SAMPLES,
     MOST_SAMPLES,
+    PAUSE_SECONDS,
     UNTIMED_OPERATIONS,
     CpuTimer,
+    CudaTimer,
     Sampler,
     interval_ranks,
     is_tight,
     measure,
     summarise,
 )
+from wiretax.probe.cgroup import CgroupLimits
 
 
 class FakeTimer:
@@ -208,3 +213,35 @@ def test_measure_warms_up_and_samples(tmp_path):
     summary = measure(make_rank(tmp_path), lambda: calls.append(sum(range(20000))), seconds=0.2)
     assert len(calls) >= UNTIMED_OPERATIONS + len(summary.samples_seconds) * summary.operations_per_sample
     assert summary.seconds > 0
+
+
+class SlowEvent:
+    """A CUDA event that is reached at the third question."""
+
+    def __init__(self):
+        self.questions = 0
+
+    def record(self):
+        pass
+
+    def query(self):
+        self.questions += 1
+        return self.questions > 2
+
+
+@pytest.mark.parametrize(("cpus", "ranks", "pause"), [(2.0, 1, 0.0), (16.0, 8, 0.0), (4.0, 4, PAUSE_SECONDS), (1.5, 1, PAUSE_SECONDS)])
+def test_ranks_that_wait_for_their_gpu_leave_the_few_processors_to_the_communicator(tmp_path, monkeypatch, cpus, ranks, pause):
+    slept = []
+    monkeypatch.setattr(timing, "processors", lambda: cpus)
+    monkeypatch.setattr(torch.cuda, "Event", SlowEvent)
+    monkeypatch.setattr(timing.time, "sleep", slept.append)
+    rank = replace(make_rank(tmp_path), world_size=ranks)
+    CudaTimer(rank).wait()
+    assert slept == [pause, pause]
+
+
+def test_the_processors_of_this_process_are_counted_by_affinity_and_quota(monkeypatch):
+    monkeypatch.setattr(timing.os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3})
+    for quota, expected in ((None, 4.0), (1.5, 1.5), (64.0, 4.0)):
+        monkeypatch.setattr(timing, "cgroup_limits", lambda quota=quota: CgroupLimits(cpus=quota, memory_bytes=None, memory_reason=""))
+        assert timing.processors.__wrapped__() == expected
