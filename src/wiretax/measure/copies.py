@@ -117,12 +117,15 @@ def plan_steps(pairs: Sequence[Transfer], access: dict[Transfer, bool], drivers:
     first = len(one_way) if len(drivers) > 2 else len(ordered)
     steps = alone[:first]
     steps += [Step(route=route, transfers=((rank, rank),)) for rank in drivers for route in _HOST_ROUTES]
+    at_once = [Step(route=route, transfers=tuple((rank, rank) for rank in drivers), all_pairs=True) for route in _HOST_ROUTES]
+    if len(drivers) > 2:
+        steps += at_once
     steps += alone[first:]
     steps += [Step(route="direct", transfers=(pair, pair[::-1]), both_ways=True) for pair in mutual]
     steps += [Step(route="direct", transfers=one, all_pairs=True) for one in rounds]
     steps += [Step(route="direct", transfers=(*one, *_reversed(one)), both_ways=True, all_pairs=True) for one in rounds]
-    if len(drivers) > 1:
-        steps += [Step(route=route, transfers=tuple((rank, rank) for rank in drivers), all_pairs=True) for route in _HOST_ROUTES]
+    if len(drivers) == 2:
+        steps += at_once
     steps += [Step(route="staged", transfers=(pair,)) for pair in peers]
     steps += [Step(route="staged", transfers=(pair, pair[::-1]), both_ways=True) for pair in mutual if access.get(pair)]
     return steps

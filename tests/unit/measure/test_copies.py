@@ -92,3 +92,10 @@ def test_of_many_gpus_the_first_copies_show_the_link_of_each_and_then_every_pair
 
 def test_a_pair_wanted_one_way_only_is_copied_that_way():
     assert in_rounds([(3, 0), (1, 2), (2, 1)]) == ([(3, 0), (1, 2)], [(2, 1)])
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_of_many_gpus_a_shared_uplink_shows_before_the_other_directions_are_copied(count):
+    steps = steps_of(count, access=False)
+    at_once = [number for number, step in enumerate(steps) if step.route in ("to_gpu", "from_gpu") and step.all_pairs]
+    assert at_once == [count * (count - 1) // 2 + 2 * count, count * (count - 1) // 2 + 2 * count + 1]

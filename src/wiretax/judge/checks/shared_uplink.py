@@ -114,6 +114,8 @@ def near_slower(run: Run) -> tuple[list[frozenset[int]], list[Evidence]]:
     if not slow or len(slow) == len(rates):
         return [], []
     groups = _disjoint_groups(slow, frozenset(rates))
+    if any(not any(gpu in pair and not pair <= group for pair in rates) for group in groups for gpu in group):
+        return [], []  # a GPU was copied to nobody outside (the time ended): its own link may be the slow one
     if not groups or _nearer_inside(run, groups) is False:
         return [], []
     if said:

@@ -63,3 +63,10 @@ def test_copies_that_hold_in_company_and_too_few_pairs_say_nothing():
 def test_an_unstable_copy_is_no_proof():
     together = host_copies(12, 12, concurrency="all_pairs", unstable=True)
     assert found(check, run(box(2), *host_copies(25, 25), *together)) == {}
+
+
+def test_a_slow_pair_whose_gpus_were_copied_to_nobody_else_before_the_time_ended_is_no_uplink():
+    first_round = {(0, 7): 8.6, (1, 6): 8.7, (2, 5): 8.5, (3, 4): 4.0}
+    assert found(check, run(box(8, "PHB", "GNS"), *staged(first_round))) == {}
+    known_better = first_round | {(3, 5): 8.6, (4, 6): 8.6}
+    assert "GPUs" in found(check, run(box(8, "PHB", "GNS"), *staged(known_better)))["shared-uplink"].title
