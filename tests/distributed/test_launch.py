@@ -191,11 +191,11 @@ def test_stages_run_on_gpus_although_the_import_of_torch_touches_cuda_which_no_f
     (tmp_path / "touches_cuda-1.dist-info").mkdir()
     (tmp_path / "touches_cuda-1.dist-info" / "entry_points.txt").write_text("[torch.backends]\ntouches_cuda = touches_cuda:autoload\n")
     environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([HERE, str(tmp_path)])}
-    plan = LaunchPlan(
-        world_size=2, device="cuda", cuda_ordinals=(0, 1), gpus=(0, 1), stages=(stage("first"), replace(stage("second"), ranks=1))
-    )
+    patient = replace(stage("first"), overhead_seconds=20.0)  # torch is imported once more in each
+    stages = (patient, replace(patient, name="second", ranks=1))
+    plan = LaunchPlan(world_size=2, device="cuda", cuda_ordinals=(0, 1), gpus=(0, 1), stages=stages)
     with run_folder() as folder:
-        outcome = launch(plan, folder, deadline=time.monotonic() + 60, environment=environment)
+        outcome = launch(plan, folder, deadline=time.monotonic() + 90, environment=environment)
         collected = collect(folder, plan)
     assert outcome.incidents == [] and outcome.completed == ["first", "second"]
     assert len(set(collected.facts["pid"])) == 2

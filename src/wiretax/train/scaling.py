@@ -104,7 +104,8 @@ def scale(
             _one(rank, case, wire, steps, how, levers, None)
         return
     everybody = Group(members=tuple(range(rank.world_size)), index=rank.rank, name="scale")
-    with open_group(rank, chosen, everybody):
+    # left to the end of the process: after a step that ran out of memory a rank may have sent what another never will, and closing waits
+    with open_group(rank, chosen, everybody, last=True):
         free = _free_group(rank)
         for case in cases:
             _one(rank, case, wire, steps, how, levers, free)
