@@ -126,6 +126,7 @@ def test_no_pair_is_begun_when_the_time_is_up(tmp_path):
 def on_own_gpus(rank, shared, **how):
     """Each rank pretends to drive a GPU of its own, all with peer access; memory is shared by files as above."""
     share_memory(shared, of=rank.rank)
+    module.SIZES = SIZES[:2]
     torch.cuda.can_device_access_peer = lambda *_: True
     real = Rank.exchange
     Rank.exchange = lambda self, topic, value, ranks=None: real(self, topic, self.rank if topic.endswith("ordinals") else value, ranks)
@@ -178,9 +179,19 @@ def cut_off(rank, shared):
 
 
 def test_a_pair_that_the_deadline_cut_off_is_open_not_hanging(tmp_path):
-    left = run_ranks(tmp_path, 2, cut_off, gpus=(0, 1), shared=tmp_path, deadline_seconds=20)
+    left = run_ranks(tmp_path, 2, cut_off, gpus=(0, 1), shared=tmp_path, deadline_seconds=6)
     assert left.exit_codes[0] == 4, left.errors
     last = left.of(PeerTruth)[-1]
     assert last.outcome == "not_run"
     assert last.num_bytes == SIZES
     assert "decides nothing" in last.detail
+
+
+def test_no_two_trials_write_the_same_values():
+    seen = set()
+    for source, target in permutations(range(16), 2):
+        trial = module._Trial.__new__(module._Trial)
+        trial._source, trial._target = source, target
+        seen |= {trial._offset(what, num_bytes) for what in ("source", "copied", "stored") for num_bytes in SIZES}
+    assert len(seen) == 16 * 15 * 3 * len(SIZES)
+    assert max(seen) + 255 < 2**24

@@ -26,7 +26,9 @@ FREE_SHARE = 0.2
 BEGUN = "begun and never decided"
 DECIDE_SECONDS = 1.0
 """A size that takes so long hangs (64 MiB need a tenth of that over a slow link); what is cut off sooner is open."""
-_OFFSETS = {"source": 1000, "copied": 2000, "stored": 3000}
+_MOST_RANKS = 64
+_OFFSETS = {"source": 1 << 14, "copied": 2 << 14, "stored": 3 << 14}
+"""Sums with the pattern stay whole numbers that float32 holds, for up to so many ranks."""
 
 
 def peer_truth(rank: Rank, *, pairs: Sequence[Sequence[int]] | None = None, seconds: float | None = None) -> None:
@@ -220,7 +222,7 @@ class _Trial:
 
     def _offset(self, what: str, num_bytes: int) -> int:
         """Differs by pair, size and round, so that what an earlier trial left behind cannot pass."""
-        return _OFFSETS[what] + 100 * SIZES.index(num_bytes) + 10 * self._source + self._target
+        return _OFFSETS[what] + (SIZES.index(num_bytes) * _MOST_RANKS + self._source) * _MOST_RANKS + self._target
 
 
 def _allocate(device: torch.device, elements: int) -> torch.Tensor:
