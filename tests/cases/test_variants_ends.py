@@ -159,6 +159,21 @@ VARIANTS = [
     # A distance that may bar nothing.
     Variant("P2P only over NVLink, matrix not shown", {"l": f"{nccl()}NCCL_P2P_LEVEL set by environment to NVL\n"}, [["needs-measurement"]], ["p2p-disabled-by-environment"]),
     Variant("P2P switched off stays switched off", {"l": f"{nccl()}NCCL_P2P_LEVEL set by environment to LOC\n" + ring(2, "SHM/direct/direct")}, [["p2p-disabled-by-environment"]]),
+    # Words that are known of a version, and words of CUDA.
+    Variant("fused cards are not found", {"l": head("2.26.2") + warn("graph/topo.h:277", "Could not find NET with id 0")}, [["nccl-version-bug"]], ["nic-far-from-gpu"]),
+    Variant("the same words of a later release", {"l": head("2.28.9") + warn("graph/topo.h:277", "Could not find NET with id 0")}, [["needs-measurement"]], ["*"]),
+    Variant("an invalid argument of 2.18 is only a hint", {"l": head("2.18.3") + warn("transport.cc:154", "Cuda failure 'invalid argument'")}, [["nccl-version-bug"]], ["*"]),
+    Variant("an invalid argument in /dev/shm is not that", {"l": head("2.18.3") + warn("misc/shmutils.cc:93", "Cuda failure 'invalid argument'")}, [["dev-shm-too-small"]], ["nccl-version-bug"]),
+    Variant("CUDA refuses a peer", {"l": head("2.26.2") + warn("transport/p2p.cc:271", "Cuda failure 217 'peer access is not supported between these two devices'")}, [["p2p-unsupported*"]], ["dev-shm-too-small"]),
+    Variant("CUDA refuses a peer of the staged path", {"l": head("2.27.3") + warn("transport/shm.cc:590", "Cuda failure 217 'peer access is not supported between these two devices'")}, [["cumem-host-shm-failed"]], ["p2p-unsupported*"]),
+    Variant("CUDA did not start for NVLink SHARP", {"l": warn("transport/nvls.cc:246", "Cuda failure 3 'initialization error'")}, [["needs-measurement"]], ["fabric-not-ready"]),
+    Variant("Horovod waits for some ranks", {"l": "[1,0]<stderr>:W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"}, [["ranks-desynchronised"]]),
+    Variant("a barrier that another rank broke", {"l": "[E ProcessGroupGloo.cpp:138] Rank 3 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n"}, [["rendezvous-failed"]], ["backend-gloo"]),
+    # What looks like trouble and is none.
+    Variant("the end of a run", {"l": f"{nccl()}[Service thread] Connection closed by localRank 0\n{nccl()}comm 0x1 rank 0 nranks 4 cudaDev 0 busId a000 - Destroy COMPLETE\n"}, [], ["*"]),
+    Variant("a time limit of Slurm", {"l": "slurmstepd: error: *** JOB 511231 ON gpu-2-1 CANCELLED AT 2024-05-06T10:01:33 DUE TO TIME LIMIT ***\nsrun: error: gpu-2-1: tasks 0-7: Terminated\n"}, [], ["*"]),
+    Variant("a pod that ended with an error of its own", {"l": "    State:          Terminated\n      Reason:       Error\n      Exit Code:    1\n"}, [], ["*"]),
+    Variant("DeepSpeed's workers that ended well", {"l": "[2024-05-06 10:01:40,112] [INFO] [launch.py:348:main] Process 4411 exits successfully.\n"}, [], ["*"]),
 ]  # fmt: skip
 
 

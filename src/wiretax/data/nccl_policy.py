@@ -31,6 +31,10 @@ class KnownBug:
     good_version: str
     date: str
     source: str
+    message: str | None = None
+    """The words it prints, as a pattern."""
+    unspecific: bool = False
+    """Other faults print the same words."""
 
 
 @cache
@@ -137,7 +141,7 @@ def bugs(
     Args:
         version: ``2.27.5``.
         compute_capability: of the GPUs; None leaves out the faults of certain GPUs.
-        symptom: ``crash``, ``hang`` or ``slow``.
+        symptom: ``crash``, ``hang``, ``slow`` or ``error``.
         gpu_names: for faults of certain machines.
         several_hosts: for faults of jobs over more than one host.
     """
@@ -155,6 +159,15 @@ def bugs(
             continue
         if entry["symptom"] == symptom and (several_hosts or not entry.get("several_hosts", False)):
             found.append(
-                KnownBug(entry["title"], symptom, entry.get("num_bytes_at_least", 0), entry["good_version"], entry["date"], entry["source"])
+                KnownBug(
+                    entry["title"],
+                    symptom,
+                    entry.get("num_bytes_at_least", 0),
+                    entry["good_version"],
+                    entry["date"],
+                    entry["source"],
+                    entry.get("message"),
+                    entry.get("unspecific", False),
+                )
             )
     return tuple(found)

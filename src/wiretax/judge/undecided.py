@@ -37,6 +37,10 @@ _DOUBTS = frozenset({"collective-hang", "iommu-check", "nccl-version-bug", "p2p-
 """Suspicions at ``info``: with one of them nothing is called healthy."""
 
 
+_COMPLAINTS = frozenset({"nccl.warning", "torch.nccl_error", "torch.cuda_error", "torch.rank_failed", "nccl_tests.failure"})
+"""What a reader wants to see first of a text that decides nothing."""
+
+
 def _healthy(run: Run, log: seen.Log | None) -> Finding:
     pairs = facts.unordered_pairs(run.machine)
     paths = sorted({path for both in pairs if (path := facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu))})
@@ -103,7 +107,8 @@ def _needs_measurement(run: Run, log: seen.Log | None, findings: Sequence[Findin
     if log is not None:
         shown += [line for found in log.by_class.values() for line in seen.lines(found, 2)]
     if not shown:
-        shown += seen.lines(run.observations, 2)
+        complaints = [o for o in run.observations if o.kind in _COMPLAINTS]
+        shown += seen.lines((*complaints, *run.observations), 2)
     if not shown:
         shown.append(evidence(f"{count} GPUs are named, and no figure or message that decides", "machine"))
     suspicions = [finding.title for finding in findings if finding.confidence == "possible"]

@@ -158,6 +158,7 @@ def _stated(run: Run) -> list[Observation]:
     found = [
         *seen.of(run, "torch.collective_mismatch"),
         *seen.of(run, "torch.flight_mismatch"),
+        *seen.of(run, "framework.stall"),
         *seen.of(run, "ddp.models_differ"),
         *seen.warnings(run, "collective_mismatch"),
         *(o for o in seen.of(run, "nccl.ras_problem") if seen.text(o, "problem") == "MISMATCH"),

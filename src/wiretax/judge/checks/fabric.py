@@ -14,6 +14,8 @@ from wiretax.model.run import Run
 NVLINK_XIDS = frozenset({74, *range(144, 151), 155})
 """NVIDIA's Xid list (https://docs.nvidia.com/deploy/xid-errors): 74 is an NVLink error; from Blackwell on 144 to 150 and 155 are."""
 
+_NOT_OF_THE_FABRIC = re.compile(r"out of memory|'initialization error'")
+
 SYSTEM_NOT_READY = 802
 """``cudaErrorSystemNotReady``."""
 
@@ -65,7 +67,8 @@ def _said(run: Run) -> Iterator[Finding]:
 
     The fabric manager also fails on hosts without NVSwitch ("nothing to do"): there it is not needed, and that is no fault.
     """
-    nvls = [o for o in seen.warnings(run, "nvls_failure") if "out of memory" not in seen.text(o, "message")]
+    # A full GPU, or CUDA that never started, say nothing of the fabric.
+    nvls = [o for o in seen.warnings(run, "nvls_failure") if not _NOT_OF_THE_FABRIC.search(seen.text(o, "message"))]
     not_ready = [
         o
         for o in seen.of(run, "torch.cuda_init")

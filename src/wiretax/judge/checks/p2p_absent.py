@@ -18,6 +18,8 @@ from wiretax.units import rate, size
 _VGPU = re.compile(r"\bGRID\b|-\d+[ABCQ]\b")
 """Names of virtual GPUs end in the profile's memory and type (``A100-40C``, ``H100XM-80C``)."""
 
+_NO_PEER = "peer access is not supported"
+
 NEVER_FROM_STOCK = "GeForce cards of the 40 and 50 series never get it from the stock driver"
 
 STAGED_REMEDY = (
@@ -210,8 +212,7 @@ def _said_so(run: Run) -> tuple[Observation, ...]:
         *(o for o in seen.of(run, "amd.link") if o.values.get("access") is False),
         *seen.of(run, "framework.custom_all_reduce", reason="no_p2p"),
         *_waived(run),
-        *(o for o in seen.of(run, "nccl.warning") if "peer access is not supported" in seen.text(o, "text")),
-        *(o for o in seen.of(run, "torch.cuda_error") if "peer access is not supported" in seen.text(o, "error")),
+        *_errors(run),
     )
 
 
@@ -221,6 +222,14 @@ def _waived(run: Run) -> tuple[Observation, ...]:
         return ()
     tests = [o for o in seen.of(run, "nvbandwidth.test") if seen.text(o, "name").startswith("device_to_device_memcpy")]
     return tuple(o for o in tests if o.values.get("status") == "waived") if all(o.values.get("status") == "waived" for o in tests) else ()
+
+
+def _errors(run: Run) -> tuple[Observation, ...]:
+    """CUDA's error 217, from whatever asked for peer access. NCCL's staged path asks too (for cuMem), and that is another finding."""
+    if any(_NO_PEER in seen.text(o, "message") for o in seen.warnings(run, "shm_cuda_failure")):
+        return ()
+    asked = (*seen.warnings(run, "cuda_failure", "peer_failure"), *seen.of(run, "torch.cuda_error"))
+    return tuple(o for o in asked if _NO_PEER in seen.text(o, "error"))
 
 
 def _rest(said: tuple[Observation, ...]) -> tuple[Evidence, ...]:

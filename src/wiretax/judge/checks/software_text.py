@@ -21,6 +21,7 @@ def check(run: Run) -> Iterator[Finding]:
     yield from _too_old(run)
     yield from _crash(run)
     yield from _hang(run)
+    yield from _error(run)
     yield from _mixed(run)
     yield from _torch(run)
     yield from _gloo(run)
@@ -131,6 +132,29 @@ def _hang(run: Run) -> Iterator[Finding]:
         remedy=f"Use NCCL {bug.good_version} or newer: `pip install 'nvidia-nccl-cu12>={bug.good_version}'` (cu13 for CUDA 13).",
         confirm="wiretax check --quick  # with the other NCCL installed",
     )
+
+
+def _error(run: Run) -> Iterator[Finding]:
+    """An error whose very words are known of this version."""
+    version = facts.nccl_version(run)
+    said = [o for o in run.observations if o.kind == "nccl.warning"]
+    for bug in nccl_policy.bugs(version, None, "error"):
+        found = [o for o in said if bug.message is not None and re.search(bug.message, seen.text(o, "message"))]
+        found = [o for o in found if o.values.get("category") not in ("shm_cuda_failure", "nvls_failure")]
+        if not found:
+            continue
+        yield Finding(
+            code="nccl-version-bug",
+            severity="info" if bug.unspecific else "problem",
+            confidence="possible" if bug.unspecific else "likely",
+            title=f"NCCL {version} is known to print this: {bug.title}",
+            evidence=(*seen.lines(found, 3), evidence(f"{bug.source} ({bug.date})", "nccl policy data")),
+            effect="The job stops at its start. Other faults print the same words." if bug.unspecific else "The job stops at its start.",
+            remedy=f"Use NCCL {bug.good_version} or newer: `pip install 'nvidia-nccl-cu12>={bug.good_version}'` (cu13 for CUDA 13), or a "
+            "newer torch.",
+            confirm='python -c "import torch; print(torch.cuda.nccl.version())"  # then run again with the other NCCL',
+        )
+        return
 
 
 def _mixed(run: Run) -> Iterator[Finding]:

@@ -14,7 +14,8 @@ torch.watchdog_stuck         seconds: the watchdog itself hung in a CUDA or NCCL
 torch.watchdog_error         rank, error: what killed the watchdog
 torch.desync                 ranks, state, sequence: what the desync debugger worked out
 torch.collective_mismatch    text: ranks run different collectives
-torch.barrier_missed         ranks
+torch.barrier_missed         ranks (absent where a rank only says that another failed in monitoredBarrier)
+framework.stall              Horovod: only some ranks submitted an operation
 torch.nccl_error             error, version (of NCCL), file; the "Last error" behind it is an ``nccl.warning``
 torch.nccl_symbol            symbol: the NCCL library that was loaded lacks a function that torch needs
 torch.nccl_missing           this torch has no NCCL (Windows, macOS, a CPU build)
@@ -154,6 +155,11 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule("torch.collective_mismatch", r"Detected mismatch between collectives on ranks"),
     _rule("torch.barrier_missed", r"Ranks? (?P<ranks>\d{1,7}(?:, ?\d{1,7}){0,200}) failed to pass monitoredBarrier"),
+    _rule("torch.barrier_missed", r"[Ss]uccessfully reached monitoredBarrier, but received errors"),
+    _rule(
+        "framework.stall",
+        r"tensors were submitted to be reduced, gathered or broadcasted by subset of ranks|Stalled ops:|has stalled for longer than",
+    ),
     _rule(
         "torch.nccl_error",
         r"NCCL error in: ?(?P<file>\S{1,300}?:\d{1,6}),? (?P<error>[^,(\n]{1,120}?)(?: \(run with[^)]{0,80}\))?"
@@ -310,10 +316,9 @@ RULES: tuple[Rule, ...] = (
 TELLING = re.compile(
     r"[Ww]atchdog|NCCL|nccl|[Gg]loo|collective|[Bb]arrier|CUDA|CUBLAS|c10d|[Ss]ocket|TCPStore|[Tt]imed out|[Tt]imeout|GPU|[Bb]ackend"
     r"|[Rr]ank|allreduce|all_reduce|all-reduce|DDP|find_unused|reduction|bucket view|ready twice|producing loss|[Rr]edirects|RTX"
-    r"|kernel version|different devices|ECC|NVLink|peer (?:mapping|access)|many workers|kernel image|illegal memory"
-    r"|exitcode|Signal[ :]|hostname to a|connect to"
-    r"|\+cpu"
-    r"|undefined symbol|processes registered|GLOBAL_RANK|signal|return code|srun: |oom[-_]kill|OOMKilled|low on memory"
+    r"|kernel version|different devices|ECC|NVLink|peer (?:mapping|access)|many workers|kernel image|illegal memory|exitcode|Signal[ :]"
+    r"|hostname to a|connect to|\+cpu|talled|undefined symbol|processes registered|GLOBAL_RANK|signal|return code|srun: |oom[-_]kill"
+    r"|OOMKilled|low on memory"
     r"|rror |driver|initialized|shared memory"
 )
 """A line without any of these words matches no rule."""
