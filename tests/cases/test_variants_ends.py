@@ -169,6 +169,13 @@ VARIANTS = [
     Variant("CUDA did not start for NVLink SHARP", {"l": warn("transport/nvls.cc:246", "Cuda failure 3 'initialization error'")}, [["needs-measurement"]], ["fabric-not-ready"]),
     Variant("Horovod waits for some ranks", {"l": "[1,0]<stderr>:W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"}, [["ranks-desynchronised"]]),
     Variant("a barrier that another rank broke", {"l": "[E ProcessGroupGloo.cpp:138] Rank 3 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n"}, [["rendezvous-failed"]], ["backend-gloo"]),
+    Variant("more ranks than GPUs", {"l": "[rank4]: RuntimeError: CUDA error: invalid device ordinal\n"}, [["too-few-gpus"]], ["gpu-lost", "driver-error"]),
+    Variant("nccl-tests with more ranks than GPUs", {"l": "n29: Test CUDA failure common.cu:1111 'invalid device ordinal'\n .. n29 pid 12201: Test failure common.cu:1000\n"}, [["too-few-gpus"]], ["healthy"]),
+    Variant("a GPU of another task is not one too few", {"l": head("2.28.9") + warn("transport/p2p.cc:275", "Cuda failure 101 'invalid device ordinal'")}, [["needs-measurement"]], ["*"]),
+    Variant("nccl-tests with a time limit", {"l": TABLE.format(wrong=0, bounds="0 OK").split("# Out")[0] + "node1: Test timeout (60s) common.cu:512\n .. node1 pid 4411: Test failure common.cu:401\n"}, [["collective-hang"]], ["healthy"]),
+    Variant("systemd cleared /dev/shm", {"l": warn("misc/shmutils.cc:152", "unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory")}, [["shm-removed"]], ["dev-shm-too-small"]),
+    Variant("a handle read as a name without letters", {"l": head("2.26.2") + warn("misc/shmutils.cc:129", "Error while attaching to shared memory segment /dev/shm/nccl- (size 192814336), error: No such file or directory (2)")}, [["cumem-host-shm-failed"]], ["dev-shm-too-small"]),
+    Variant("the same in a text that names no version", {"l": warn("misc/shmutils.cc:129", "Error while attaching to shared memory segment /dev/shm/nccl- (size 192814336), error: No such file or directory (2)")}, [["needs-measurement"]], ["*"]),
     # What looks like trouble and is none.
     Variant("the end of a run", {"l": f"{nccl()}[Service thread] Connection closed by localRank 0\n{nccl()}comm 0x1 rank 0 nranks 4 cudaDev 0 busId a000 - Destroy COMPLETE\n"}, [], ["*"]),
     Variant("a time limit of Slurm", {"l": "slurmstepd: error: *** JOB 511231 ON gpu-2-1 CANCELLED AT 2024-05-06T10:01:33 DUE TO TIME LIMIT ***\nsrun: error: gpu-2-1: tasks 0-7: Terminated\n"}, [], ["*"]),

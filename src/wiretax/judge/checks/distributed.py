@@ -40,6 +40,7 @@ def check(run: Run) -> Iterator[Finding]:
         yield _desynchronised(desync)
     if not timeouts and not desync:
         yield from _stuck_together(run)
+    yield from _benchmark_stuck(run)
     yield from _ras(run, bool(desync))
     yield from _gloo(run)
     yield from _first_causes(run)
@@ -59,6 +60,24 @@ def _stuck_together(run: Run) -> Iterator[Finding]:
             remedy="Look at the ranks that are not named: one of them is dead, late, or never came to this operation. "
             f"Repeat with `{_RECORDER}`, and let `torchfrtrace` compare the dumps.",
             confirm=f"{_RECORDER} torchrun ...  # then: torchfrtrace -p /tmp/nccl_trace_rank_",
+        )
+
+
+def _benchmark_stuck(run: Run) -> Iterator[Finding]:
+    """nccl-tests were given a time limit (-T) and did not come back from one size."""
+    stuck = [o for o in seen.of(run, "nccl_tests.failure") if seen.text(o, "error").startswith("timeout")]
+    if stuck:
+        after = seen.whole(stuck[0], "after_bytes")
+        yield Finding(
+            code="collective-hang",
+            severity="problem",
+            confidence="certain",
+            title="A collective of nccl-tests does not come back" + (f", behind the size of {after} bytes" if after else ""),
+            evidence=seen.lines(stuck, 3),
+            effect="A training job would stand still here until its watchdog ends it.",
+            remedy="Find the guilty way: `NCCL_P2P_DISABLE=1`, then `NCCL_IB_DISABLE=1`, then `NCCL_PROTO=Simple`, one at a time; and "
+            "pairs of ranks alone: `wiretax check` tries each pair under a deadline.",
+            confirm="wiretax check --quick",
         )
 
 

@@ -43,6 +43,7 @@ def check(run: Run) -> Iterator[Finding]:
             "`export NCCL_CUMEM_HOST_ENABLE=0`.",
             confirm="NCCL_CUMEM_HOST_ENABLE=0 wiretax check --quick && df -h /dev/shm",
         )
+    yield from _removed(run)
     yield from _peer_mappings(run)
     yield from _in_use(run)
 
@@ -117,8 +118,9 @@ def _cumem_failures(run: Run) -> tuple[Observation, ...]:
         file, message = seen.text(observation, "file"), seen.text(observation, "message")
         from_transport = "transport/shm." in file
         says_cumem = re.search(r"\bcuMem", message) is not None
-        # A fallback rank reads its peer's cuMem handle as a file name: an unprintable name and size 0 (NVIDIA/nccl issue 2190).
-        misread = observation.values.get("size_bytes") == 0 and "attaching" in message
+        # A fallback rank reads its peer's cuMem handle as a file name: an unprintable or no name, or size 0 (NVIDIA/nccl issue 2190).
+        unnamed = version is not None and seen.text(observation, "path").endswith("/nccl-")
+        misread = "attaching" in message and (observation.values.get("size_bytes") == 0 or unnamed)
         if (says_cumem or misread or (from_transport and "Cuda failure" in message)) and not _SHARED_FILE.search(
             file if not misread else ""
         ):
@@ -139,6 +141,23 @@ def _cumem_failed(run: Run, failures: tuple[Observation, ...]) -> Finding:
         "lets it use NUMA memory. A newer driver or NCCL may cure it.",
         confirm="NCCL_CUMEM_HOST_ENABLE=0 wiretax check --quick",
     )
+
+
+def _removed(run: Run) -> Iterator[Finding]:
+    """NCCL's own guide names the usual cause: systemd clears what a user without a login session owns."""
+    gone = seen.warnings(run, "shm_removed")
+    if gone:
+        yield Finding(
+            code="shm-removed",
+            severity="problem",
+            confidence="likely",
+            title="NCCL's shared memory was removed under its feet: systemd clears up after users who are not logged in",
+            evidence=seen.lines(gone, 3),
+            effect="The job stops at its start, on some hosts and at some times only.",
+            remedy="Set `RemoveIPC=no` in /etc/systemd/logind.conf and `sudo systemctl restart systemd-logind` on each host; see too that "
+            "no other job or script deletes /dev/shm/nccl-*.",
+            confirm="grep -ri removeipc /etc/systemd/logind.conf*",
+        )
 
 
 def _peer_mappings(run: Run) -> Iterator[Finding]:

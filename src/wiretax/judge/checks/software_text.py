@@ -253,6 +253,22 @@ def _gloo(run: Run) -> Iterator[Finding]:
 
 def _cuda(run: Run) -> Iterator[Finding]:
     """CUDA's own refusals at its start, each with its number."""
+    beyond = [
+        *(o for o in seen.of(run, "torch.cuda_error") if "invalid device ordinal" in seen.text(o, "error")),
+        *(o for o in seen.of(run, "nccl_tests.failure") if "invalid device ordinal" in seen.text(o, "error")),
+    ]
+    if beyond:
+        yield Finding(
+            code="too-few-gpus",
+            severity="problem",
+            confidence="likely",
+            title="A rank asks for a GPU that it does not see: more ranks were started on the host than it has, or may see, GPUs",
+            evidence=seen.lines(beyond, 4),
+            effect="That rank ends, and the others wait for it.",
+            remedy="Start as many ranks a host as `nvidia-smi -L` shows there (`--nproc-per-node`, `-N`, slots in the hostfile; nccl-tests "
+            "take ranks times `-g`), choose the GPU by LOCAL_RANK and not by the global rank, and look at CUDA_VISIBLE_DEVICES.",
+            confirm='python -c "import torch; print(torch.cuda.device_count())"; echo $CUDA_VISIBLE_DEVICES $LOCAL_RANK',
+        )
     for observation in (*seen.of(run, "torch.cuda_init"), *seen.warnings(run, "cuda_version")):
         error = seen.text(observation, "error")
         code = seen.whole(observation, "code")

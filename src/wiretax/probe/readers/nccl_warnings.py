@@ -10,6 +10,7 @@ duplicate_gpu         rank, other_rank, bus_id (printed as "CUDA device", but it
 p2p_nvlink            source_gpu, target_gpu: NVLink joins them, yet the driver refuses peer access
 shm_no_space          path, size_bytes, error: /dev/shm is full
 shm_segment           path, size_bytes, error: a segment could not be made or opened, for whatever reason
+shm_removed           path, error: a segment was gone before its owner removed it
 shm_cuda_failure      error: CUDA could not map host memory (most often /dev/shm or locked memory ran out)
 nvls_failure          code, error: NVLink SHARP could not be set up (fabric manager)
 peer_mapping_limit    device, bus_id, error
@@ -85,6 +86,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"(?:failed to create shared memory file|Could not map) (?P<path>\S{1,300}?),?(?: size "
         r"(?P<size_bytes>-?\d{1,15}))?,? error:? (?P<error>.{1,80}?)(?: \(-?\d{1,4}\))?\s*$"
     )),
+    ("shm_removed", r"unlink shared memory (?P<path>\S{1,300}) failed(?:, error: (?P<error>.{1,80}))?"),
     ("shm_no_space", r"(?P<path>/dev/shm/\S{1,200}).{0,80}(?P<error>No space left on device)"),
     ("shm_segment", r"Call to (?:shm_open|mmap|ftruncate|open) failed ?:? ?(?P<error>.{1,80})"),
     ("shm_segment", r"(?P<error>Cuda failure.{0,80}).{0,80}shared memory"),
