@@ -176,6 +176,18 @@ VARIANTS = [
     Variant("systemd cleared /dev/shm", {"l": warn("misc/shmutils.cc:152", "unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory")}, [["shm-removed"]], ["dev-shm-too-small"]),
     Variant("a handle read as a name without letters", {"l": head("2.26.2") + warn("misc/shmutils.cc:129", "Error while attaching to shared memory segment /dev/shm/nccl- (size 192814336), error: No such file or directory (2)")}, [["cumem-host-shm-failed"]], ["dev-shm-too-small"]),
     Variant("the same in a text that names no version", {"l": warn("misc/shmutils.cc:129", "Error while attaching to shared memory segment /dev/shm/nccl- (size 192814336), error: No such file or directory (2)")}, [["needs-measurement"]], ["*"]),
+    # Memory handed between processes, and AMD's words.
+    Variant("RCCL in a container cannot share", {"l": warn("hipify/src/transport/p2p.cc:256", "hipIpcGetMemHandle failed : invalid argument")}, [["ipc-failed"]], ["vgpu-p2p-limit", "dev-shm-too-small"]),
+    Variant("NCCL 2.7 cannot open a handle", {"l": head("2.7.8", cuda="10.0") + warn("transport/p2p.cc:249", "failed to open CUDA IPC handle : 30 unknown error")}, [["ipc-failed"]], ["dev-shm-too-small"]),
+    Variant("a peer that CUDA refuses is no virtual GPU", {"l": head("2.26.2") + warn("transport/p2p.cc:271", "Cuda failure 217 'peer access is not supported between these two devices'")}, [["p2p-unsupported*"]], ["vgpu-p2p-limit", "ipc-failed"]),
+    Variant("JAX beside TensorFlow", {"l": warn("misc/argcheck.cc:60", "Error: corrupted comm object detected")}, [["nccl-version-mismatch"]], ["ranks-desynchronised"]),
+    Variant("an AMD GPU hangs", {"k": "[ 1358.99] amdgpu 0000:83:00.0: amdgpu: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!\n[ 1360.12] amdgpu 0000:83:00.0: amdgpu: GPU reset begin!\n"}, [["gpu-hung"]], ["amd-iommu-pt", "gpu-lost"]),
+    Variant("ROCm says it in the program", {"l": "HW Exception by GPU node-6 (Agent handle: 0x55f0) reason :GPU Hang\n"}, [["gpu-hung"]]),
+    Variant("an AMD GPU's memory", {"k": "[ 9.1] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block\n"}, [["ecc-uncorrectable"]], ["gpu-hung"]),
+    Variant("a program's own fault on AMD", {"l": "Memory access fault by GPU node-1 (Agent handle: 0x1c3a1b0) on address 0x7f2a00000000. Reason: Page not present or supervisor privilege.\n"}, [["gpu-application-error"]], ["gpu-hung"]),
+    Variant("the rest of amdgpu's log is harmless", {"k": "[ 9.93] amdgpu 0000:7b:00.0: amdgpu: SMU is initialized successfully!\n[ 9.95] amdgpu 0000:7b:00.0: amdgpu: VRAM: 512M used\n"}, [], ["*"]),
+    Variant("no AMD GPU in the container", {"l": "RuntimeError: No HIP GPUs are available\n"}, [["no-gpu"]], ["driver-too-old"]),
+    Variant("rccl-tests with too few GPUs", {"l": "host: Test HIP failure common.cu:1129 'hipErrorInvalidDevice'\n .. host pid 4411: Test failure common.cu:1000\n"}, [["too-few-gpus"]], ["healthy"]),
     # What looks like trouble and is none.
     Variant("the end of a run", {"l": f"{nccl()}[Service thread] Connection closed by localRank 0\n{nccl()}comm 0x1 rank 0 nranks 4 cudaDev 0 busId a000 - Destroy COMPLETE\n"}, [], ["*"]),
     Variant("a time limit of Slurm", {"l": "slurmstepd: error: *** JOB 511231 ON gpu-2-1 CANCELLED AT 2024-05-06T10:01:33 DUE TO TIME LIMIT ***\nsrun: error: gpu-2-1: tasks 0-7: Terminated\n"}, [], ["*"]),

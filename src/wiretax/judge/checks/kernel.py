@@ -28,6 +28,7 @@ def check(run: Run) -> Iterator[Finding]:
     yield from _pcie(run)
     yield from _driver(run)
     yield from _application(xids)
+    yield from _memory_fault(run)
 
 
 def _coded(xids: tuple[Observation, ...], codes: frozenset[int]) -> list[Observation]:
@@ -66,6 +67,7 @@ def _memory(run: Run, xids: tuple[Observation, ...]) -> Iterator[Finding]:
         *_coded(xids, MEMORY),
         *(o for o in seen.of(run, "gpu.remapped_rows") if o.values.get("failed") not in (None, False, "No", 0)),
         *(o for o in seen.of(run, "torch.cuda_error") if "ECC" in seen.text(o, "error")),
+        *seen.of(run, "amd.ras", block="umc"),
     ]
     pending = [
         *_coded(xids, PENDING),
@@ -206,7 +208,8 @@ def _driver(run: Run) -> Iterator[Finding]:
             title="The driver or CUDA sees no GPU there",
             evidence=seen.lines(absent),
             effect="Nothing on that machine, or in that container, can use a GPU.",
-            remedy="In a container start it with `--gpus all`; look at CUDA_VISIBLE_DEVICES; on the host: `nvidia-smi` and `lspci | "
+            remedy="In a container start it with `--gpus all` (AMD: `--device=/dev/kfd --device=/dev/dri --group-add video`, and the group "
+            "that owns /dev/kfd); look at CUDA_VISIBLE_DEVICES; on the host: `nvidia-smi` and `lspci | "
             "grep -i nvidia`.",
             confirm="nvidia-smi -L",
         )
@@ -214,7 +217,7 @@ def _driver(run: Run) -> Iterator[Finding]:
 
 def _sees_no_gpu(error: str) -> bool:
     """Whether a CUDA message says that there is no GPU or no driver at all."""
-    return "No CUDA GPUs" in error or "Found no NVIDIA driver" in error or "no CUDA-capable device" in error
+    return "No CUDA GPUs" in error or "No HIP GPUs" in error or "Found no NVIDIA driver" in error or "no CUDA-capable device" in error
 
 
 def _application(xids: tuple[Observation, ...]) -> Iterator[Finding]:
@@ -234,3 +237,18 @@ def _application(xids: tuple[Observation, ...]) -> Iterator[Finding]:
         "the card.",
         confirm="sudo dmesg | grep -i xid",
     )
+
+
+def _memory_fault(run: Run) -> Iterator[Finding]:
+    faults = seen.of(run, "amd.memory_fault")
+    if faults:
+        yield Finding(
+            code="gpu-application-error",
+            severity="info",
+            confidence="likely",
+            title="A program touched memory of an AMD GPU that is not mapped: mostly a fault of the program or of a library's version",
+            evidence=seen.lines(faults, 3),
+            effect="That process ended; other ranks wait for it.",
+            remedy="Try one GPU alone, then a ROCm and torch of matching releases; where only several GPUs fail, `NCCL_P2P_DISABLE=1`.",
+            confirm="HIP_LAUNCH_BLOCKING=1 AMD_LOG_LEVEL=3 python ...",
+        )

@@ -255,7 +255,7 @@ def _cuda(run: Run) -> Iterator[Finding]:
     """CUDA's own refusals at its start, each with its number."""
     beyond = [
         *(o for o in seen.of(run, "torch.cuda_error") if "invalid device ordinal" in seen.text(o, "error")),
-        *(o for o in seen.of(run, "nccl_tests.failure") if "invalid device ordinal" in seen.text(o, "error")),
+        *(o for o in seen.of(run, "nccl_tests.failure") if re.search(r"invalid device ordinal|ErrorInvalidDevice", seen.text(o, "error"))),
     ]
     if beyond:
         yield Finding(

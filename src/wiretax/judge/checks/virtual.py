@@ -97,7 +97,7 @@ def _vgpu(run: Run) -> Iterator[Finding]:
 
 
 def _not_supported(code: object, error: str) -> bool:
-    return code == _NOT_SUPPORTED or "not supported" in error.lower()
+    return code == _NOT_SUPPORTED or ("not supported" in error.lower() and "peer access" not in error)
 
 
 def _few_links(run: Run) -> bool:

@@ -18,6 +18,8 @@ Observations:
     ``driver.failure``: ``failure`` (``mismatch``, ``init_failed``, ``bar_invalid``), ``library_version``, ``message``, ``pci_bus_id``.
     ``kernel.hung_task``: ``task``, ``seconds``. ``kernel.oom``: ``process``, ``cgroup`` (a container's limit).
     ``hardware.error``: ``message`` (machine check).
+    ``amd.ras``: ``pci_bus_id``, ``block``: memory or logic of an AMD GPU failed. ``amd.memory_fault``: ``message``: a program touched what
+    is not mapped. A hang of an AMD GPU is a ``driver.failure`` (``hung``).
 """
 
 from __future__ import annotations
@@ -73,6 +75,12 @@ _INIT_FAILED = re.compile(rf"NVRM: (?:GPU )?({_ADDRESS})?:? ?(?:RmInitAdapter|rm
 _BAR = re.compile(rf"NVRM: BAR\d is 0M @ 0x0 \(PCI:({_ADDRESS})\)")
 _HUNG = re.compile(r"INFO: task ([\w.:/-]{1,40}):\d{1,8} blocked for more than (\d{1,6}) seconds")
 _OOM = re.compile(r"(Memory cgroup )?[Oo]ut of memory: Kill(?:ed)? process \d{1,8} \(([^)]{1,40})\)")
+_AMD_RAS = re.compile(rf"amdgpu ({_ADDRESS}): .{{0,40}}?uncorrectable hardware errors? detected in (\w{{2,12}}) block")
+_AMD_HUNG = re.compile(
+    rf"(?:amdgpu ({_ADDRESS}): .{{0,40}}?)?(?:GPU reset begin|uncorrectable hardware error ?\(ERREVENT"
+    r"|HW Exception by GPU node-\d{1,4} .{0,60}reason ?: ?GPU Hang)"
+)
+_AMD_FAULT = re.compile(r"Memory access fault by GPU node-\d{1,4} .{0,160}")
 _MCE = re.compile(r"(?:mce: )?\[Hardware Error\]: (.{5,120})|mce: .{0,40}Machine check events logged")
 
 
@@ -259,4 +267,18 @@ def _host(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:
     return bool(hung or out_of_memory or machine_check)
 
 
-_RULES: tuple[Callable[[str, int, Notes, dict[str, str]], bool], ...] = (_xid, _pcie, _iommu, _driver, _host)
+def _amd(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:
+    if "amdgpu" not in text and "GPU node-" not in text:
+        return False
+    failed, hung, fault = _AMD_RAS.search(text), _AMD_HUNG.search(text), _AMD_FAULT.search(text)
+    if failed:
+        notes.add(number, "amd.ras", pci_bus_id=pci_bus_id(failed.group(1)), block=failed.group(2))
+    elif hung:
+        bus = pci_bus_id(hung.group(1)) if hung.group(1) else None
+        notes.add(number, "driver.failure", failure="hung", library_version=None, message=text.strip()[-160:], pci_bus_id=bus)
+    elif fault:
+        notes.add(number, "amd.memory_fault", message=fault.group()[:160])
+    return bool(failed or hung or fault)
+
+
+_RULES: tuple[Callable[[str, int, Notes, dict[str, str]], bool], ...] = (_xid, _pcie, _iommu, _driver, _host, _amd)

@@ -55,7 +55,7 @@ _BARE_HEADINGS = ("Out of bounds values", "Avg bus bandwidth", "nThread", " Pid 
 WRONG_DELTA = 0.1
 """Before 2.13 nccl-tests printed the largest difference in place of a count: rounding stays far below this, wrong data does not."""
 _FAILURE = re.compile(
-    r"(?:(?P<host>\S{1,255}): )?Test (?P<library>NCCL|CUDA) failure (?P<file>\S{1,200}:\d{1,6})\s{1,4}'(?P<error>[^'\n]{1,200})'?"
+    r"(?:(?P<host>\S{1,255}): )?Test (?P<library>NCCL|CUDA|HIP) failure (?P<file>\S{1,200}:\d{1,6})\s{1,4}'(?P<error>[^'\n]{1,200})'?"
 )
 _TIMEOUT = re.compile(r"(?:(?P<host>\S{1,255}): )?Test timeout \((?P<seconds>\d{1,6})s\) (?P<file>\S{1,200}:\d{1,6})")
 _HARMLESS = re.compile(

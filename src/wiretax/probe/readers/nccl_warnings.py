@@ -16,6 +16,7 @@ nvls_failure          code, error: NVLink SHARP could not be set up (fabric mana
 peer_mapping_limit    device, bus_id, error
 peer_failure          device, bus_id, code, error
 ipc_failure           call, error
+foreign_communicator  a communicator that this copy of NCCL did not make
 cuda_failure          code, error
 memory                error, size_bytes
 memlock               call, error: memory could not be locked for the network card
@@ -101,6 +102,8 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"failed to peer with device (?P<device>\d{1,4})(?:\(=(?P<bus_id>\w{1,16})\))?: (?P<code>\d{1,6}) "
         r"(?P<error>.{1,120})"
     )),
+    ("ipc_failure", r"failed to open (?P<call>CUDA IPC handle) ?: (?P<error>.{1,120})"),
+    ("foreign_communicator", r"corrupted comm object detected"),
     ("ipc_failure", r"(?P<call>(?:cuda|hip)Ipc\w{1,40}) failed ?: (?P<error>.{1,120})"),
     ("memlock", (
         r"Call to (?P<call>ibv_\w{0,12}(?:reg_mr|create_cq|create_qp|alloc_pd)\w{0,12}) failed(?: with error)? "

@@ -214,7 +214,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "torch.cuda_init",
         r"(?P<error>CUDA driver version is insufficient|The NVIDIA driver on your system is too old|CUDA unknown error"
-        r"|forward compatibility was attempted on non supported HW|No CUDA GPUs are available|CUDA driver initialization failed"
+        r"|forward compatibility was attempted on non supported HW|No (?:CUDA|HIP) GPUs are available|CUDA driver initialization failed"
         r"|system has unsupported display driver / cuda driver combination|system not yet initialized|Found no NVIDIA driver"
         r"|CUDA-capable device\(s\) is/are busy or unavailable)",
     ),
