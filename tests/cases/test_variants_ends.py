@@ -188,6 +188,8 @@ VARIANTS = [
     Variant("the rest of amdgpu's log is harmless", {"k": "[ 9.93] amdgpu 0000:7b:00.0: amdgpu: SMU is initialized successfully!\n[ 9.95] amdgpu 0000:7b:00.0: amdgpu: VRAM: 512M used\n"}, [], ["*"]),
     Variant("no AMD GPU in the container", {"l": "RuntimeError: No HIP GPUs are available\n"}, [["no-gpu"]], ["driver-too-old"]),
     Variant("rccl-tests with too few GPUs", {"l": "host: Test HIP failure common.cu:1129 'hipErrorInvalidDevice'\n .. host pid 4411: Test failure common.cu:1000\n"}, [["too-few-gpus"]], ["healthy"]),
+    Variant("a fabric manager on GeForce cards has nothing to do", {"l": "Job for nvidia-fabricmanager.service failed because the control process exited with error code.\nGPU 0: NVIDIA GeForce RTX 4090 (UUID: GPU-1)\nGPU 1: NVIDIA GeForce RTX 4090 (UUID: GPU-2)\n"}, [], ["fabric-not-ready"]),
+    Variant("on an HGX it has", {"l": "Job for nvidia-fabricmanager.service failed because the control process exited with error code.\nGPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n"}, [["fabric-not-ready"]], ["healthy"]),
     # What looks like trouble and is none.
     Variant("the end of a run", {"l": f"{nccl()}[Service thread] Connection closed by localRank 0\n{nccl()}comm 0x1 rank 0 nranks 4 cudaDev 0 busId a000 - Destroy COMPLETE\n"}, [], ["*"]),
     Variant("a time limit of Slurm", {"l": "slurmstepd: error: *** JOB 511231 ON gpu-2-1 CANCELLED AT 2024-05-06T10:01:33 DUE TO TIME LIMIT ***\nsrun: error: gpu-2-1: tasks 0-7: Terminated\n"}, [], ["*"]),

@@ -16,6 +16,9 @@ NVLINK_XIDS = frozenset({74, *range(144, 151), 155})
 
 _NOT_OF_THE_FABRIC = re.compile(r"out of memory|'initialization error'")
 
+_NEVER_BEHIND_A_SWITCH = re.compile(r"GeForce|RTX|Quadro|TITAN|\b(?:A2|A10G?|A16|A30|A40|L4|L20|L40S?|T4|T10|P4|P40|M60)\b|PCI[eE]")
+"""Cards that are never built into a machine with NVSwitches: a fabric manager has nothing to do there."""
+
 SYSTEM_NOT_READY = 802
 """``cudaErrorSystemNotReady``."""
 
@@ -77,7 +80,12 @@ def _said(run: Run) -> Iterator[Finding]:
     not_ready += [o for o in seen.warnings(run, "cuda_failure") if o.values.get("code") == SYSTEM_NOT_READY]
     waiting = [o for o in seen.of(run, "nccl.fabric") if o.values.get("state") in ("in_progress", "not_started")]
     manager = seen.of(run, "fabric.manager")
-    needless = seen.of(run, "fabric.manager", event="nothing_to_do") or seen.of(run, "fabric.nvswitch", present=False)
+    names = seen.gpu_names(run)
+    needless = (
+        bool(seen.of(run, "fabric.manager", event="nothing_to_do") or seen.of(run, "fabric.nvswitch", present=False))
+        or bool(names)
+        and all(_NEVER_BEHIND_A_SWITCH.search(name) for name in names)
+    )
     failed = [o for o in manager if o.values.get("event") in ("failed", "inactive", "version_mismatch")]
     if needless and not _has_switches(run):
         failed = []
