@@ -340,6 +340,85 @@ VARIANTS = [
         [["input-pipeline-bound"]],
         ["communication-bound", "p2p-*"],
     ),
+    # tensors printed on two GPUs
+    Variant(
+        "zeros on the second GPU",
+        {"r": ">>> a\ntensor([1., 2.], device='cuda:0')\n>>> a.to('cuda:1')\ntensor([0., 0.], device='cuda:1')\n"},
+        [["p2p-wrong-data"]],
+        ["healthy"],
+    ),
+    Variant(
+        "numbers too small to be any",
+        {"r": "x.to(1)\ntensor([1, 2], device='cuda:0')\ntensor([1.4013e-45, 0.0000e+00], device='cuda:1')\n"},
+        [["p2p-wrong-data"]],
+    ),
+    Variant(
+        "a copy over several lines",
+        {
+            "r": "moving hidden states\ntensor([[ 0.59, -0.74,  ...,\n           0.67,  0.33]], device='cuda:2',\n       dtype=torch.float16)\ntensor([[0., 0.,  ...,\n         0., 0.]], device='cuda:3',\n       dtype=torch.float16)\n"
+        },
+        [["p2p-wrong-data"]],
+    ),
+    Variant(
+        "what came and what was expected",
+        {"r": "print(b.to('cuda:1'))\nOutput:\ntensor([0., 0.], device='cuda:1')\nExpected:\ntensor([0.6, 0.6], device='cuda:1')\n"},
+        [["p2p-wrong-data"]],
+    ),
+    Variant(
+        "a copy that is right",
+        {"r": ">>> a\ntensor([1., 2.], device='cuda:0')\n>>> a.to('cuda:1')\ntensor([1., 2.], device='cuda:1')\n"},
+        [],
+        ["*"],
+    ),
+    Variant(
+        "zeros that were made",
+        {
+            "r": ">>> a.to('cuda:0')\ntensor([1., 2.], device='cuda:0')\n>>> torch.zeros(2, device='cuda:1')\ntensor([0., 0.], device='cuda:1')\n"
+        },
+        [],
+        ["*"],
+    ),
+    # wrong data in words
+    Variant(
+        "gibberish that goes away without peer copies",
+        {"n": "The model outputs gibberish on 2 GPUs.\nBuilding llama.cpp with -DGGML_CUDA_NO_PEER_COPY=ON fixed it.\n"},
+        [["p2p-wrong-data"]],
+        ["p2p-hang-*"],
+    ),
+    Variant(
+        "wrong data that the IOMMU makes is no hang",
+        {"n": "Tensors are corrupted when copied between two GPUs.\nAfter disabling the IOMMU it is gone.\n"},
+        [["p2p-wrong-data"]],
+        ["p2p-hang-*"],
+    ),
+    Variant(
+        "a hang that the IOMMU makes is no wrong data",
+        {"n": "NCCL hangs on 4 GPUs. After disabling the IOMMU the hang is gone.\n"},
+        [["p2p-hang-iommu"]],
+        ["p2p-wrong-data"],
+    ),
+    Variant(
+        "no peer access, says a sentence",
+        {"n": "P2P access is not supported between these GPUs, says the provider.\n"},
+        [["p2p-unsupported*"]],
+        ["p2p-hang-*"],
+    ),
+    Variant("a condition is no statement", {"n": "If your GPU does not support P2P, set the variable.\n"}, [], ["p2p-*"]),
+    Variant(
+        "NCCL's word for no peer access",
+        {
+            "l": "box:909608:910337 [0] transport/p2p.cc:238 NCCL WARN failed to open CUDA IPC handle : 217 peer access is not supported between these two devices\n"
+        },
+        [["p2p-unsupported*"]],
+        ["p2p-hang-*"],
+    ),
+    # two models in one machine
+    Variant(
+        "an older card beside",
+        {"n": "The 4090 alone: 2500 tok/s, only 300 tok/s on 2 GPUs after adding a second 3090.\n"},
+        [["gpus-differ"]],
+    ),
+    Variant("two of one kind", {"n": "A 3090 with NVLink, 300 tok/s after adding a second 3090.\n"}, [], ["gpus-differ"]),
 ]
 
 

@@ -126,14 +126,16 @@ _WHO = (
 RULES: tuple[Rule, ...] = (
     _rule(
         "torch.watchdog_timeout",
-        r"(?:" + _WHO + r".{0,20})?Watchdog caught collective operation timeout: Work\w{1,10}\((?:SeqNum=(?P<sequence>\d{1,18}), )?"
+        r"Watchdog caught collective operation timeout: Work\w{1,10}\((?:SeqNum=(?P<sequence>\d{1,18}), )?"
         r"OpType=(?P<operation>\w{1,60})(?:, NumelIn=(?P<num_elements_in>\d{1,18}))?(?:, NumelOut=(?P<num_elements_out>\d{1,18}))?"
         r"(?:, [^)]{0,120}?)?(?:Timeout\(ms\)=(?P<timeout_seconds>\d{1,15}))?\)(?: ran for (?P<ran_seconds>\d{1,15}) milliseconds)?",
+        before=_WHO + r".{0,20}\Z",
     ),
     _rule(
         "torch.timeout_elsewhere",
-        r"(?:" + _WHO + r".{0,20})?Received a dump signal due to a collective timeout from\s{1,4}"
+        r"Received a dump signal due to a collective timeout from\s{1,4}"
         r"(?:this local rank|rank\s{1,4}(?P<from_rank>\d{1,7}))",
+        before=_WHO + r".{0,20}\Z",
     ),
     _rule(
         "torch.work_status",
@@ -144,7 +146,8 @@ RULES: tuple[Rule, ...] = (
     _rule("torch.watchdog_stuck", r"watchdog got stuck for (?P<seconds>\d{1,9}) ?s\w{0,8}|Heartbeat monitor timed out"),
     _rule(
         "torch.watchdog_error",
-        r"(?:" + _WHO + r" )?(?:NCCL|Process group) watchdog thread terminated with exception: (?P<error>(?!\[Rank \d).{1,200})",
+        r"(?:NCCL|Process group) watchdog thread terminated with exception: (?P<error>(?!\[Rank \d).{1,200})",
+        before=_WHO + r" \Z",
     ),
     _rule(
         "torch.desync",
