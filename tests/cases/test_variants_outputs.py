@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diagnosed import Variant, assert_complete, run_of, said, wrong
-from real_texts import listing, pairs, topo
+from real_texts import bandwidth_matrix, listing, pairs, topo
 
 OLD_HEAD = """#                                                     out-of-place                       in-place
 #       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
@@ -42,6 +42,16 @@ def waived(test: str, *names: str, status: str = "Waiving {}.") -> str:
 
 def xid(code: int, message: str, bus: str = "dc") -> str:
     return f"kernel: NVRM: Xid (PCI:0000:{bus}:00): {code}, {message}\n"
+
+
+def p2p_test(name: str, count: int, rate: float) -> str:
+    """p2pBandwidthLatencyTest's heads and its matrix of writes."""
+    head = "[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\n" + "".join(
+        f"Device: {k}, {name}, pciBusID: {k + 1:x}, pciDeviceID: 0, pciDomainID:0\n" for k in range(count)
+    )
+    head += "".join(f"Device={a} CAN Access Peer Device={b}\n" for a in range(count) for b in range(count) if a != b)
+    rows = [[2490.0 if a == b else rate + (a + b) / 10 for b in range(count)] for a in range(count)]
+    return head + bandwidth_matrix("Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)", rows)
 
 
 FM = "Jan 05 14:4{minute}:41 node3 {rest}\n"
@@ -419,6 +429,23 @@ VARIANTS = [
         [["gpus-differ"]],
     ),
     Variant("two of one kind", {"n": "A 3090 with NVLink, 300 tok/s after adding a second 3090.\n"}, [], ["gpus-differ"]),
+    # copies that were measured, and speed-ups that were worked out
+    Variant("H100 over NVSwitch", {"m": p2p_test("NVIDIA H100 80GB HBM3", 4, 376.0)}, [["healthy"]], ["*"]),
+    Variant("A6000 over PCIe", {"m": p2p_test("NVIDIA RTX A6000", 3, 22.1)}, [["healthy"]], ["*"]),
+    Variant(
+        "H100 at the rate of PCIe is not called healthy",
+        {"m": p2p_test("NVIDIA H100 80GB HBM3", 4, 39.0)},
+        [["needs-measurement", "fabric-not-ready", "pair-slow"]],
+    ),
+    Variant("two GPUs, 1.2x", {"n": "The speed-up of 2 GPUs over 1 GPU is 1.2x.\n"}, [["communication-bound"]]),
+    Variant("four GPUs, 3.6x", {"n": "The speedup with 4 GPUs against 1 GPU is 3.6x.\n"}, [], ["communication-bound"]),
+    Variant(
+        "one strategy over another is no scaling", {"n": "The speedup of FSDP over DDP on 8 GPUs is 1.2x.\n"}, [], ["communication-bound"]
+    ),
+    # GPUDirect in words
+    Variant("not switched on", {"n": "InfiniBand at 3 GB/s; we have not enabled GPUDirect RDMA yet.\n"}, [["gdr-missing"]], ["p2p-*"]),
+    Variant("the module is not loaded", {"n": "nvidia_peermem is not loaded on node2.\n"}, [["gdr-missing"]]),
+    Variant("a question about it", {"n": "Does it matter whether GDR is not used?\n"}, [], ["gdr-missing"]),
 ]
 
 

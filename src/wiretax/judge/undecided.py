@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wiretax.data import links
+from wiretax.data.gpus import GpuFacts, find_gpu
 from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
 from wiretax.model.finding import Evidence, Finding
 from wiretax.model.run import Run
+from wiretax.units import rate
 
 
 def conclude(run: Run, findings: Sequence[Finding]) -> list[Finding]:
@@ -28,12 +31,26 @@ def conclude(run: Run, findings: Sequence[Finding]) -> list[Finding]:
     if joined and direct and not any(f.code in _DOUBTS for f in findings):
         return [_healthy(run, log)]
     count = len(facts.usable_gpus(run.machine))
+    copied = _copied(run) if direct and not any(f.code in _DOUBTS for f in findings) else None
+    if copied is not None:
+        return [copied]
     if count == 1 and log is None and not _more_ranks(run) and not run.measurements.collectives:
         return [_single(run)]
     return [_needs_measurement(run, log, findings)]
 
 
-_DOUBTS = frozenset({"collective-hang", "iommu-check", "nccl-version-bug", "p2p-through-cpu-slow", "nvlink-partial", "communication-bound"})
+_DOUBTS = frozenset(
+    {
+        "collective-hang",
+        "unofficial-driver",
+        "p2p-falsely-advertised",
+        "iommu-check",
+        "nccl-version-bug",
+        "p2p-through-cpu-slow",
+        "nvlink-partial",
+        "communication-bound",
+    }
+)
 """Suspicions at ``info``: with one of them nothing is called healthy."""
 
 
@@ -64,6 +81,44 @@ def _healthy(run: Run, log: seen.Log | None) -> Finding:
         remedy="Nothing to do; `wiretax check` measures what they deliver.",
         confirm="wiretax check --quick",
     )
+
+
+ENOUGH = 0.6
+"""Of the links' limit, for copies of healthy pairs: across sockets they reach two thirds, under one switch nine tenths."""
+
+
+def _copied(run: Run) -> Finding | None:
+    """Peer copies of every pair, each as fast as the cards' links allow: that is a measurement, and it shows nothing wrong."""
+    gpus = facts.usable_gpus(run.machine)
+    if len(gpus) < 2:
+        return None
+    rates = {pair: copy.bandwidth_bytes_per_second for pair, copy in facts.pair_copies(run, route="direct").items()}
+    wanted = {(a.index, b.index) for a in gpus for b in gpus if a.index != b.index}
+    cards = [find_gpu(gpu.name) if gpu.name else None for gpu in gpus]
+    limits = [_limit(card) for card in cards if card is not None]
+    if len(limits) < len(gpus) or None in limits or not wanted <= rates.keys():
+        return None
+    limit = min(value for value in limits if value is not None)
+    slowest = min(rate_ for pair in wanted if (rate_ := rates[pair]) is not None) if all(rates[pair] for pair in wanted) else 0.0
+    if slowest < ENOUGH * limit:
+        return None
+    return Finding(
+        code="healthy",
+        severity="info",
+        confidence="likely",
+        title=f"All {len(wanted)} peer copies between {len(gpus)} GPUs reach what their links allow; nothing wrong is visible",
+        evidence=(evidence(f"the slowest copy runs at {rate(slowest)}; the links carry {rate(limit)} one way", "measurements.copies"),),
+        effect="Copies are as fast as they can be; what collectives make of it was not measured.",
+        remedy="Nothing to do; `wiretax check` measures collectives, and whether the data is right.",
+        confirm="wiretax check --quick",
+    )
+
+
+def _limit(card: GpuFacts) -> float | None:
+    """Bytes per second one way: of NVLink where a board always joins the cards, else of the card's own slot."""
+    if card.nvlink_join == "board" and card.nvlink_bytes_per_second:
+        return card.nvlink_bytes_per_second
+    return links.pcie_rate(card.pcie_generation, card.pcie_width)
 
 
 def _more_ranks(run: Run) -> bool:

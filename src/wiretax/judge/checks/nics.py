@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wiretax.judge import seen
 from wiretax.judge.checks.network import across_hosts
 from wiretax.judge.facts import evidence, gpus_list
-from wiretax.model.finding import Finding
+from wiretax.model.finding import Confidence, Evidence, Finding
 from wiretax.model.machine import PATH_RANK
 from wiretax.model.observation import Observation
 from wiretax.model.run import Run
@@ -61,9 +61,12 @@ def _direct(run: Run) -> Iterator[Finding]:
     links = [o for o in seen.of(run, "nccl.transport") if seen.text(o, "transport").startswith("NET/IB")]
     with_it, without = [o for o in links if o.values.get("gdr")], [o for o in links if not o.values.get("gdr")]
     one_sided = bool(with_it and without)
+    told = seen.of(run, "gdr.told", enabled=False)
     if not off and not one_sided:
         if by_distance:
             yield _by_distance(by_distance)
+        elif told and not with_it:
+            yield _finding(seen.lines(told, 2), "likely", ", the text tells")
         return
     guilty = sorted({seen.text(o, "host") for o in (off or without)} - {""})
     sound = sorted({seen.text(o, "host") for o in with_it} - set(guilty) - {""})
@@ -71,12 +74,16 @@ def _direct(run: Run) -> Iterator[Finding]:
     shown = [*seen.lines(off, 3), *seen.lines(without, 2), *seen.lines(with_it, 2)]
     if sound:
         shown.append(evidence(f"with GPUDirect RDMA: {', '.join(sound[:4])}", "NCCL logs"))
-    yield Finding(
+    yield _finding(tuple(shown), "certain" if off else "likely", where)
+
+
+def _finding(shown: tuple[Evidence, ...], confidence: Confidence, where: str) -> Finding:
+    return Finding(
         code="gdr-missing",
         severity="warning",
-        confidence="certain" if off else "likely",
+        confidence=confidence,
         title=f"InfiniBand is used without GPUDirect RDMA{where}: every byte goes through host memory",
-        evidence=tuple(shown),
+        evidence=shown,
         effect="Published cases ran at a third to a half of the speed (33 against 93 GB/s).",
         remedy="Load the module there: `sudo modprobe nvidia-peermem` (install the network driver before the GPU driver), or a driver "
         "and kernel "

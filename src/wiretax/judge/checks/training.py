@@ -290,6 +290,13 @@ def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[S
         for o in seen.of(run, "training.ratio")
         if o.values.get("direction") == "slower" and seen.whole(o, "base_gpus") == 1 and (seen.whole(o, "num_gpus") or 0) > 1
     ]
+    poorly = [
+        o
+        for o in seen.of(run, "training.speedup")
+        if (factor := seen.number(o, "factor")) and (n := seen.whole(o, "num_gpus")) and 0 < factor / n < POOR
+    ]
+    if len(poorly) == len(seen.of(run, "training.speedup")):
+        slower = [*slower, *poorly[:2]]
     good = [s for s in timings.scalings(run) if not s.units_flip and s.best >= POOR and s.metric == "run_time"]
     if sharded or tensor:
         grown = [o for o in grown if o.kind != "training.change"]
@@ -303,13 +310,15 @@ def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[S
     title = (
         f"{worst.num_gpus} GPUs{named} do {significant(worst.best * worst.num_gpus, 2)}x the work of one at best: they wait for each other"
         if worst is not None
+        else f"{poorly[0].values['num_gpus']} GPUs do only {poorly[-1].values['factor']}x the work of one: they wait for each other"
+        if poorly and len(slower) == len(poorly[:2])
         else "Several GPUs are slower than one: they wait for each other"
         if slower
         else "The phase that exchanges gradients takes far longer on several GPUs"
     )
     yield Finding(
         code="communication-bound",
-        severity="problem" if loses or slower else "warning",
+        severity="problem" if loses or any(o.kind == "training.ratio" for o in slower) else "warning",
         confidence=confidence,
         title=title,
         evidence=(*seen.lines(lines), *_money(run)),

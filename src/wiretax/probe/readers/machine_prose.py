@@ -6,7 +6,8 @@ Observations:
     ``symptom``: ``what`` (``hang``, ``crash``, ``wrong_data``, ``slow``), ``with_p2p`` (the sentence names P2P), ``clause``.
     ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``gpu.mix``: ``first``, ``second``: two
     cards in one machine ("5090 + 3090 Ti"). ``cloud.mention``: ``provider``.
-    ``peer.told``: ``access`` (False): a sentence says that the GPUs have no peer access. ``wsl.mention``: the job ran under WSL.
+    ``peer.told``: ``access`` (False): a sentence says that the GPUs have no peer access. ``gdr.told``: ``enabled`` (False).
+    ``wsl.mention``: the job ran under WSL.
     ``backend.mention``: ``backend`` (``gloo``, ``nccl``, ``mpi``) that a sentence or a setting names as the one in use.
     ``iommu.mention``: ``state`` (``translated``, ``passthrough``, ``off``, ``on``).
 """
@@ -104,6 +105,11 @@ _NO_ACCESS = re.compile(
     re.IGNORECASE,
 )
 _IF = re.compile(r"\b(?:if|whether|when|unless|may|might|in case|some)\b", re.IGNORECASE)
+_NO_GDR = re.compile(
+    r"\b(?:haven't|have not|hasn't|not|isn't|without) (?:\w{1,12} ){0,2}(?:GPU ?Direct ?RDMA|GDR|nv_peer_mem|nvidia[_-]peermem)\b"
+    r"|\b(?:GPU ?Direct ?RDMA|GDR|nv_peer_mem|nvidia[_-]peermem) (?:is|was|are|module is) (?:not|disabled|off)\b",
+    re.IGNORECASE,
+)
 _WSL = re.compile(r"\b(?:on|in|inside|under|using|with|within|via) (?:\w{1,12} )?WSL ?2?\b", re.IGNORECASE)
 _ADDED = re.compile(
     rf"(?<![\w.])({_MAKES}(?:{_MODELS}))\b[^.;]{{0,60}}?\b(?:adding|add|added|plus|together with|alongside|along with) "
@@ -113,7 +119,8 @@ _ADDED = re.compile(
 _IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
 _HINTS = (
     "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "acs", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
-    "mismatch", "correctly", "wsl", "adding", "added", "plus", "together", "along", "verif", "silent", "zero", "garbage", "gibberish",
+    "mismatch", "gpudirect", "gpu direct", "gdr", "peermem", "peer_mem", "correctly", "wsl",
+    "adding", "added", "plus", "together", "along", "verif", "silent", "zero", "garbage", "gibberish",
     "backend", "slow", "regress", "p2p", "peer", "wrong", "vast", "runpod", "aws", "gcp", "azure", "lambda",
 )  # fmt: skip
 _EMPHASIS = re.compile(r"(?<![\w*])[_*`]{1,2}(?=[A-Za-z])|(?<=[A-Za-z0-9])[_*`]{1,2}(?![\w*])")
@@ -239,6 +246,9 @@ def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, s
         yield "seen", ""
     if _NO_ACCESS.search(text) and not _IF.search(text):
         notes.add(line.number, "peer.told", access=False)
+        yield "seen", ""
+    if _NO_GDR.search(text) and not _IF.search(text):
+        notes.add(line.number, "gdr.told", enabled=False)
         yield "seen", ""
     if _WSL.search(text):
         notes.add(line.number, "wsl.mention")

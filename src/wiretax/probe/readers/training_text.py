@@ -15,6 +15,7 @@ where not said):
     that ``what`` names, seconds for phases and run times), ``unit``.
     ``training.data_wait``: ``step_seconds``, ``data_seconds``, ``fraction``.
     ``training.ratio``: ``factor``, ``direction`` (``slower``, ``faster``), ``base_gpus``.
+    ``training.speedup``: ``factor`` of several GPUs over one, as the text works it out.
     ``training.utilization``: ``pattern`` (``saw-tooth``, ``low``, None), ``low_fraction``, ``high_fraction``, ``all_gpus``.
     ``training.remedy``: ``area`` (``input``; ``accumulation``: the line names it), ``helped``, ``text``.
     ``training.batch_note``: ``text`` (the global batch differs).
@@ -71,6 +72,8 @@ COLLECTIVE = re.compile(
 )
 _MEASURE = re.compile(r"\b(busbw|bus bandwidth|algbw|algorithm bandwidth)\b", re.IGNORECASE)
 _RATIO = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)\s?[x\u00d7]\s(slower|faster)|(\d{1,3})\s?% (slower|faster)", re.IGNORECASE)
+_SPEEDUP = re.compile(r"\b(?:speed-?ups?|scale-?ups?|scaling)\b", re.IGNORECASE)
+_TIMES = re.compile(r"(?<![\d.])([0-9]{1,2}\.\d{1,3})\s?[x\u00d7](?!\w)")
 _UTIL = re.compile(r"\butil(?:i[sz]ation)?\b", re.IGNORECASE)
 _SAWTOOTH = re.compile(
     r"saw-?tooth|oscillat|spik|(?:jump|fluctuat|swing|bounc|drop)\w{0,5} .{0,50}\b0 ?%|"
@@ -368,6 +371,11 @@ class _Line:
                 direction=(ratio.group(2) or ratio.group(4)).lower(),
                 base_gpus=base,
             )
+        if _SPEEDUP.search(text):
+            counts = [int(word.value or 0) for word in words(text) if word.kind == "count"]
+            if len(set(counts)) == 2 and 1 in counts:
+                for factor_text in _TIMES.findall(text):
+                    self._add("training.speedup", Context(num_gpus=max(counts)), factor=float(factor_text))
         if _UTIL.search(text) or (re.search(r"\bgpus?\b", text, re.IGNORECASE) and re.search(r"\bidle\b", text)):
             span = _RANGE.search(text)
             low, high = (int(span.group(1)) / 100, int(span.group(2)) / 100) if span else (None, None)
