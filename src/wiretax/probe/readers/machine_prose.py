@@ -22,7 +22,7 @@ from wiretax.model.machine import Software, Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.environment_text import INLINE
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Line, Stream, mentions, streams
+from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Line, Stream, may_be_prose, mentions, streams
 from wiretax.probe.readers.words_in_english import in_english
 
 FORMAT = "notes in prose"
@@ -143,7 +143,12 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     for raw in stream.lines:
         line = replace(raw, text=_plain(raw.text)) if len(raw.text) <= 1000 else raw
         text = line.text
-        if len(text) > 1000 or not (mentions(text.lower(), _HINTS) or _COUNT_HINT.search(text)) or _TABLE_OR_LOG.search(text):
+        if (
+            len(text) > 1000
+            or not may_be_prose(text)
+            or not (mentions(text.lower(), _HINTS) or _COUNT_HINT.search(text))
+            or _TABLE_OR_LOG.search(text)
+        ):
             continue
         num_sentences += 1
         num_characters += len(text)

@@ -83,6 +83,11 @@ def mentions(text: str, words: tuple[str, ...]) -> bool:
     return False
 
 
+def may_be_prose(text: str) -> bool:
+    """Whether a line can be sentences: long ones without blanks are data (JSON, base64, rulers). Chinese needs no blanks."""
+    return len(text) <= 400 or text.count(" ") * 20 >= len(text) or not text.isascii()
+
+
 def _peel(line: str) -> tuple[str, str]:
     """The prefixes that tell ranks apart, and what follows all prefixes."""
     label = ""

@@ -34,7 +34,7 @@ from dataclasses import replace
 from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Stream, mentions, streams
+from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Stream, may_be_prose, mentions, streams
 from wiretax.probe.readers.training_clauses import (
     RATES,
     Context,
@@ -112,7 +112,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         text = line.text
         if not text.strip() or text.lstrip().startswith("```"):
             continue
-        if len(text) > 2000:
+        if len(text) > 2000 or not may_be_prose(text):
             continue
         figures = _FIGURE.search(text) is not None or mentions(text.lower(), _WORDS)
         heading_like = (len(text) <= 80 and may_count(text)) or mentions(text, _COMMANDS)

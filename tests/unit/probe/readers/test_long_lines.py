@@ -111,3 +111,14 @@ def test_a_progress_bar_keeps_its_label() -> None:
     text = Text(source="log", lines=("1 GPU:  50%|█████     | 500/1000 [01:40<01:40,  5.00it/s]",), numbers=(1,))
     rates = [o for piece in training_logs.read(text) for o in piece.observations if o.kind == "training.rate"]
     assert [(o.values["num_gpus"], o.values["label"].startswith("1 GPU:")) for o in rates] == [(1, True)]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"a":' * 300 + " 1.5 s/it 2 GPUs", "1" * 1500 + " s 2 GPUs", "--" * 700 + "2 GPUs 1.5 s/it"], ids=["json", "digits", "ruler"]
+)
+def test_long_lines_without_blanks_are_not_cut_into_words(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(training_text, "words", lambda text: seen.append(text) or training_words.words(text))
+    training_text.read(Text(source="data", lines=(line, "2 GPUs: 1.5 s/it"), numbers=(1, 2)))
+    assert seen
+    assert line not in seen
