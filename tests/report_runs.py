@@ -17,6 +17,7 @@ from wiretax.model.money import Price
 from wiretax.model.run import Run
 from wiretax.model.training import Phases, StepTiming, Training
 from wiretax.predict.bounds import WORKLOAD, bounds
+from wiretax.predict.wire_curve import bus_factor
 
 PRICE = Price(amount=3.5, currency="USD", per="gpu_hour")
 
@@ -78,7 +79,8 @@ def p2p_switched_off() -> Run:
         for c in whole.measurements.collectives
     )
     software = replace(whole.machine.software, nccl_environment={**whole.machine.software.nccl_environment, "NCCL_P2P_DISABLE": "1"})
-    machine = replace(whole.machine, software=software)
+    note = "the example's pair, its wire as found replaced by the one with P2P off"
+    machine = replace(whole.machine, software=software, origin="constructed", origin_note=note)
     measured = replace(whole.measurements, collectives=found)
     return replace(whole, run_id="20261130T224500-5a1b2c", machine=machine, measurements=measured, forecasts=(), findings=(), verdict=None)
 
@@ -96,7 +98,10 @@ def many(count: int, *, everything: bool = False) -> Run:
         Machine,
         origin="constructed",
         origin_note=f"{count} GPUs made up for an example",
-        gpus=tuple(gpu(k, "NVIDIA H100 80GB HBM3", 85_520_809_984, 5, nvlinks_active=18, numa_node=k * 2 // count) for k in range(count)),
+        gpus=tuple(
+            gpu(k, "NVIDIA H100 80GB HBM3", 85_520_809_984, 5, nvlinks_active=18, numa_node=k * 2 // count, compute_capability="9.0")
+            for k in range(count)
+        ),
         pairs=pairs,
         driver_state="ok",
     )
@@ -128,7 +133,7 @@ def many(count: int, *, everything: bool = False) -> Run:
     )
     worlds = [2**k for k in range(1, 12) if 2**k <= count] if everything else [count]
     operations = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv") if everything else ("all_reduce",)
-    wires = (("default", 400e9, 9e-6), ("p2p_off", 20e9, 15e-6), ("socket", 3e9, 4e-5), ("gloo", 1.2e9, 5e-4))
+    wires = (("default", 370e9, 9e-6), ("p2p_off", 20e9, 15e-6), ("socket", 3e9, 4e-5), ("gloo", 1.2e9, 5e-4))
     collectives = tuple(
         explained(
             Collective,
@@ -141,7 +146,12 @@ def many(count: int, *, everything: bool = False) -> Run:
             transport={"default": "P2P/CUMEM", "p2p_off": "SHM/direct", "socket": "NET/Socket", "gloo": "gloo/tcp"}[wire],
             verified=True,
             points=tuple(
-                point(2**k, (start if mode == "graph" else 2 * start) * dice.uniform(0.97, 1.03) + 2**k / rate, operation, world)
+                point(
+                    2**k,
+                    (start if mode == "graph" else 2 * start) * dice.uniform(0.97, 1.03) + 2**k * bus_factor(operation, world) / rate,
+                    operation,
+                    world,
+                )
                 for k in range(3, 31)
             ),
         )
@@ -168,7 +178,7 @@ def many(count: int, *, everything: bool = False) -> Run:
     measured = Measurements(copies=copies, collectives=collectives, compute=computes)
     whole = replace(run(machine, run_id=f"20261130T221500-h100x{count}"), measurements=measured, expectations=expected)
     if not everything:
-        return whole
+        return judge(whole)
     steps, forecasts = [], []
     for world in worlds:
         for wire, lost in (("default", 0.05), ("p2p_off", 0.3), ("socket", 0.9)):
@@ -199,7 +209,7 @@ def many(count: int, *, everything: bool = False) -> Run:
                     step_seconds=step * 1.01,
                     samples_per_second=4 * world / step,
                     efficiency_fraction=1 - tax - 0.01 * (1 - tax),
-                    phases=Phases(forward=0.09, backward=0.18, optimizer=0.03, exposed_communication=step * 1.01 - 0.3),
+                    phases=Phases(forward=0.09, backward=step * 1.01 - 0.12, optimizer=0.03, exposed_communication=step * 1.01 - 0.3),
                 )
             )
-    return replace(whole, forecasts=tuple(forecasts), training=Training(steps=tuple(steps)), price=PRICE)
+    return judge(replace(whole, forecasts=tuple(forecasts), training=Training(steps=tuple(steps)), price=PRICE))

@@ -81,3 +81,12 @@ def significant(value: float, digits: int = 3) -> str:
     # Rounded first: 9.996 is 10.0, not 10.00.
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
     return f"{value:.{max(digits - 1 - exponent, 0)}f}"
+
+
+def figure(metric: str, value: float) -> str:
+    """A metric's value with its unit, from its name."""
+    if "bytes_per_second" in metric:
+        return rate(value)
+    if "flops_per_second" in metric:
+        return flops(value)
+    return duration(value) if "seconds" in metric else significant(value)

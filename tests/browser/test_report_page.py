@@ -101,6 +101,26 @@ def test_it_prints_on_paper_with_the_still_pictures(driver: Any, open_page: Open
     assert len(pdf) > 40_000
 
 
+def test_on_a_telephone_charts_are_drawn_as_wide_as_their_card(open_page: Open, driver: Any) -> None:
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 420, "height": 900, "deviceScaleFactor": 1, "mobile": False})
+    try:
+        page = open_page(pages("h200_pair"))
+        widths = page.script(
+            """return Object.fromEntries([...document.querySelectorAll('.plot')].filter((p) => p.querySelector('.live svg'))
+                .map((p) => [p.parentElement.id, [p.querySelector('.live svg').getBoundingClientRect().width, p.clientWidth]]));"""
+        )
+        assert {"busbw", "latency", "scaling", "step", "planner"} <= widths.keys()
+        for name, (drawn, room) in widths.items():
+            assert drawn <= room + 1, name
+        assert page.script("return document.documentElement.scrollWidth") <= 420
+        smallest = page.script(
+            "return Math.min(...[...document.querySelectorAll('.live text')].map((t) => t.getBoundingClientRect().height))"
+        )
+        assert smallest >= 9
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def typed(**changes: float | str) -> dict[str, float | str]:
     return {"source": "typed", "gpus": 4, "hours": 40, "price": 2, "eff": 0.8, **changes}
 

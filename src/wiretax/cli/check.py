@@ -34,15 +34,16 @@ Level = Literal["quick", "default", "full"]
 @click.option("--no-save", is_flag=True, help="Do not keep the run in the folder of runs.")
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> int:
-    r"""Measure this machine and judge it.
+    """Measure this machine and judge it.
 
     Says how the GPUs are joined, what the wires between them deliver against what this machine should deliver, what is wrong
     and what to do, and whether to keep the box. Takes about a minute. Without a GPU, CPU ranks are measured.
 
     \b
-    --fail-if METRIC:-5%   true when METRIC is more than 5 % below what this machine should reach
-    --fail-if METRIC<20GB/s
-    A wrong METRIC lists the near names: all_reduce_busbw_peak_bytes_per_second.default.2, ...
+    --fail-if METRIC:-5%      true when METRIC is 5 % below what it should reach
+    --fail-if METRIC<20GB/s   true when METRIC is below that
+
+    A METRIC is called like all_reduce_busbw_peak_bytes_per_second.default.2; a wrong one lists the near names.
     """
     from wiretax.cli.gates import closed_gates
     from wiretax.cli.main import STARTED

@@ -26,7 +26,7 @@ def command(
     share: bool,
     json: bool,
 ) -> int:
-    r"""Say what differs between runs and how surely: before and after a change, two providers, two versions of NCCL.
+    """Say what differs between runs and how surely: before and after a change, two providers, two versions of NCCL.
 
     Every run is set against the first. A figure differs when the interval of the ratio (bootstrap, 99 %) leaves out 1 and the medians are
     more than 2 % apart. Two runs of an unchanged but busy machine may differ more than their samples show.

@@ -12,7 +12,7 @@ import click
 @click.option("--redact/--no-redact", default=None, help="Take out host names, addresses, UUIDs, users and paths. Default with --markdown.")
 @click.option("--strict", is_flag=True, help="Exit with 1 for a warning too.")
 def command(files: tuple[str, ...], json: bool, markdown: bool, redact: bool | None, strict: bool) -> int:
-    r"""Name cause and fix from what people paste: no GPU, no torch, no network.
+    """Name cause and fix from what people paste: no GPU, no torch, no network.
 
     Reads nvidia-smi in all its forms, NCCL and RCCL logs, nccl-tests, nvbandwidth, torch's watchdog, dmesg, lspci, ip, ulimit,
     rocm-smi, package lists and training timings, however they are cut, prefixed or mixed; `-` is standard input, gzip is unpacked.

@@ -85,7 +85,13 @@ class LazyCommands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Like click's, but the configuration files are read first, so that they are read once and only for a real command."""
-        if args and any(args[0] == name for name, _, _ in COMMANDS):
+        names = [name for name, _, _ in COMMANDS]
+        if args and args[0] not in names and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], names, n=1, cutoff=0.5)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]}?" if near else ""))
+        if args and args[0] in names:
             from wiretax.cli.configuration import load_defaults
 
             ctx.default_map = load_defaults(args[0], self.get_command(ctx, args[0]))

@@ -64,7 +64,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--json", is_flag=True, help="Print the run document, and nothing else, on stdout.")
 @click.option("--out", type=FILE, help="Write the run document to this file as well.")
 def command(**options: Any) -> int:
-    r"""What it costs and what to rent.
+    """What it costs and what to rent.
 
     First names the constraint: the job does not fit on one GPU, or one is too slow for the deadline. With neither, one GPU it is.
     Then the cheapest offer, number of GPUs and strategy that fit, with why each of the others lost. Works on any laptop.

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the run document to this file as well.")
 @click.option("--save", is_flag=True, help="Keep the run in the folder of runs.")
 def command(**options: Any) -> int:
-    r"""What a training step takes on N GPUs, from ONE GPU's profile and the measured wire.
+    """What a training step takes on N GPUs, from ONE GPU's profile and the measured wire.
 
     \b
     wiretax predict --profile profile.json --wire RUN --strategy ddp,fsdp2,tp --gpus 2,4,8

@@ -33,7 +33,7 @@ from wiretax.cli.values import TimeSpan
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the run document, with the profile, to this file.")
 @click.option("--no-save", is_flag=True, help="Do not keep the run in the folder of runs.")
 def command(**options: Any) -> int:
-    r"""Profile one training step on ONE GPU, bare and under each strategy with communication made free.
+    """Profile one training step on ONE GPU, bare and under each strategy with communication made free.
 
     \b
     wiretax profile --preset gpt1.7b --batch 4 --out profile.json

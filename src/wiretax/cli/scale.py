@@ -35,7 +35,7 @@ from wiretax.cli.values import Amount, Currency, TimeSpan, price_of
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the run document to this file as well.")
 @click.option("--no-save", is_flag=True, help="Do not keep the run in the folder of runs.")
 def command(**options: Any) -> int:
-    r"""Really train at 1, 2, 4, ... N GPUs, and set what one GPU had predicted beside it.
+    """Really train at 1, 2, 4, ... N GPUs, and set what one GPU had predicted beside it.
 
     \b
     wiretax scale --gpus 1,2,4 --preset gpt1.7b --strategy ddp,FULL_SHARD

@@ -261,7 +261,7 @@ def _sentence(comparison: Comparison) -> str:
         text += f"of {len(mine)} figures {', '.join(words)}."
         worst = next((d for d in mine if d.outcome in ("worse", "better")), None)
         if worst is not None and worst.ratio is not None:
-            text += f" The largest difference: {worst.metric} {(worst.ratio - 1) * 100:+.0f} %."
+            text += f" The largest difference: {_words(worst.metric)} {(worst.ratio - 1) * 100:+.0f} %."
         parts.append(text)
     changed = [change.subject for change in comparison.changes if change.subject not in ("host", "wiretax", "command")]
     if changed:
@@ -270,6 +270,16 @@ def _sentence(comparison: Comparison) -> str:
     else:
         parts.append("Nothing changed around it that could be read.")
     return " ".join(parts)
+
+
+def _words(metric: str) -> str:
+    """A metric as a reader says it: ``all-reduce busbw over default on 2 ranks``; the name itself where it needs no words."""
+    name, *rest = metric.split(".")
+    for ending, quantity in (("_busbw_peak_bytes_per_second", "busbw"), ("_latency_seconds", "latency")):
+        if name.endswith(ending) and len(rest) == 2:
+            return f"{name.removesuffix(ending).replace('_', '-')} {quantity} over {rest[0]} on {rest[1]} ranks"
+    quantity = {"speedup": "speed-up", "step_seconds": "step time"}.get(name, "")
+    return f"{quantity} of {rest[0]} over {rest[1]} on {rest[2]}" if quantity and len(rest) == 3 else metric
 
 
 def _title(run: Run) -> str:

@@ -35,6 +35,7 @@ from wiretax.judge import facts
 from wiretax.model.finding import SEVERITIES
 from wiretax.model.measurement import Collective
 from wiretax.model.run import Run
+from wiretax.units import figure
 
 UNITS = {
     "": 1.0,
@@ -130,7 +131,10 @@ def evaluate(gate: Gate, metrics: Mapping[str, float], expected: Mapping[str, fl
         bound = expected[name] * (1 + gate.bound if gate.sign == "+" else 1 - gate.bound) if gate.relative else gate.bound
         sign = {"+": ">", "-": "<"}.get(gate.sign, gate.sign)
         if {"<": value < bound, "<=": value <= bound, ">": value > bound, ">=": value >= bound}[sign]:
-            reasons.append(f"{name} is {value:.6g}, {'below' if '<' in sign else 'above'} {bound:.6g}")
+            shown, against = figure(name, value), figure(name, bound)
+            if shown == against:  # the difference is beyond the digits that are worth showing
+                shown, against = f"{value:.6g}", f"{bound:.6g}"
+            reasons.append(f"{name} is {shown}, {'below' if '<' in sign else 'above'} {against}")
     return Outcome(true=bool(reasons), reasons=tuple(reasons))
 
 

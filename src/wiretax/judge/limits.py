@@ -201,7 +201,7 @@ def _hop_rate(link: PcieLink) -> float | None:
 
 def _has_ring(run: Run, gpus: Sequence[int]) -> bool:
     """Whether NVLinks join these GPUs into one closed ring (for two GPUs: whether they are joined)."""
-    if not 2 <= len(gpus) <= LARGEST_RING_SEARCH:
+    if len(gpus) < 2:
         return False
     joined = {
         (a, b)
@@ -211,6 +211,8 @@ def _has_ring(run: Run, gpus: Sequence[int]) -> bool:
     }
     if len(joined) == len(gpus) * (len(gpus) - 1):
         return True
+    if len(gpus) > LARGEST_RING_SEARCH:
+        return False
     neighbours = {gpu: {b for a, b in joined if a == gpu} for gpu in gpus}
     if any(len(neighbours[gpu]) < min(2, len(gpus) - 1) for gpu in gpus):
         return False

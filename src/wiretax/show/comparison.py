@@ -7,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from wiretax.model.comparison import Comparison, Difference
+from wiretax.show.facts import when
 from wiretax.show.plain import ASCII, UNICODE, Symbols, plain
-from wiretax.units import duration, flops, rate, significant
+from wiretax.units import figure
 
 STYLES = {"better": "green", "worse": "bold red", "same": "dim", "unknown": "yellow"}
 
@@ -24,10 +25,10 @@ def render_comparison(comparison: Comparison, console: Console, *, everything: b
     symbols = ASCII if console.options.ascii_only else UNICODE
     clean = plain(comparison, console.encoding)
     for side in clean.sides:
-        console.print(Text.assemble((side.label, "bold"), f"  {side.title}", (f"  {side.created_at}  {side.run_id}", "dim")))
-    console.print()
+        console.print(Text.assemble((side.label, "bold"), f"  {side.title}", (f"  {when(side.created_at)}  {side.run_id}", "dim")))
     shown = [d for d in clean.differences if everything or d.outcome in ("better", "worse")]
     if shown:
+        console.print()
         console.print(_table(clean, shown, symbols, wide=console.width >= 112))
     left_out = len(clean.differences) - len(shown)
     if left_out:
@@ -51,15 +52,6 @@ def render_comparison(comparison: Comparison, console: Console, *, everything: b
         if gate.true:
             label = clean.sides[gate.side].label
             console.print(Text(f"{symbols.bad} {gate.text} is true of {label}: {'; '.join(gate.reasons)}", style="bold red"))
-
-
-def figure(metric: str, value: float) -> str:
-    """A metric's value with its unit, from its name."""
-    if "bytes_per_second" in metric:
-        return rate(value)
-    if "flops_per_second" in metric:
-        return flops(value)
-    return duration(value) if "seconds" in metric else significant(value)
 
 
 def _table(comparison: Comparison, shown: list[Difference], symbols: Symbols, *, wide: bool) -> Table:

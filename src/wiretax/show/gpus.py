@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wiretax.model.machine import Gpu, PcieLink
 from wiretax.model.measurement import Compute, Copy
 from wiretax.model.run import Run
+from wiretax.show.figures import Figures
 from wiretax.show.plain import Symbols, indented, spread_fraction, unknown_line
 from wiretax.units import duration, memory, percent, rate, significant
 
@@ -144,8 +144,8 @@ def _reason(gpu: Gpu, name: str) -> str:
     return missing.get(name) or next(iter(missing.values() if name == "pcie" else ()), "no reason recorded")
 
 
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _table() -> Figures:
+    return Figures()
 
 
 def _note(text: str) -> RenderableType:

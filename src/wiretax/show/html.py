@@ -16,11 +16,15 @@ from wiretax.model.run import Run
 from wiretax.show import svg
 from wiretax.show.charts import PAGE, charts_of
 from wiretax.show.charts.colours import SPEED_COLOURS, SPEED_WORDS, WIRE_COLOURS
-from wiretax.show.comparison import figure
+from wiretax.show.facts import when
 from wiretax.show.packed import packed
-from wiretax.show.page import Page, page_of
+from wiretax.show.page import Page, banner_of, page_of
 from wiretax.show.plain import plain
-from wiretax.show.series import Labelled
+from wiretax.show.series import Labelled, machine_title
+from wiretax.units import figure
+
+SHORT_CODE = 28
+"""Characters up to which code within a sentence is kept in one line: a break after a hyphen would change what is copied."""
 
 
 def as_html(run: Run, *, removed: Sequence[str] = (), interactive: bool = True) -> str:
@@ -72,6 +76,7 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.globals["figure"] = figure
+    environment.filters["code"] = _code
     return environment
 
 
@@ -88,6 +93,15 @@ def _render(environment: Any, page: Page, items: Sequence[Labelled], comparison:
             charts={chart.name: chart for chart in charts},
             stills=stills,
             comparison=comparison,
+            sides=[
+                {
+                    "label": item.label,
+                    "title": machine_title(item.run.machine),
+                    "made": when(item.run.created_at),
+                    "banner": banner_of(item.run),
+                }
+                for item in items
+            ],
             specs=packed(live) if script else "",
             script=Markup(script),  # noqa: S704 - our own file
             bundle=_bundle()[0] if script else "",
@@ -97,6 +111,19 @@ def _render(environment: Any, page: Page, items: Sequence[Labelled], comparison:
             speed_colours=SPEED_COLOURS,
             speed_words=SPEED_WORDS,
         )
+    )
+
+
+def _code(text: str) -> Any:
+    """Text with what stands between backticks set as code; escaped like all other text."""
+    from markupsafe import Markup, escape
+
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # a backtick without its partner
+        return text
+    return Markup().join(
+        Markup('<code class="{}">{}</code>').format("short" if len(piece) <= SHORT_CODE else "", piece) if k % 2 else escape(piece)
+        for k, piece in enumerate(pieces)
     )
 
 

@@ -10,8 +10,8 @@ from wiretax.model.run import Run
 from wiretax.show.facts import when
 from wiretax.show.picture import Picture, picture
 from wiretax.show.plain import UNICODE
-from wiretax.show.series import Labelled, expectation, gpu_rates, machine_title, pair_rates, peak, scaling_rows, wires_of
-from wiretax.show.terminal import decision_words
+from wiretax.show.series import Labelled, expectation, gpu_rates, machine_title, pair_rates, peak, scaling_rows, wires_of, workers
+from wiretax.show.terminal import headline_words, outcome_words
 from wiretax.show.topology import path_class
 from wiretax.show.training import Row, box_per_hour
 from wiretax.show.wires import WIRE_WORDS, incident_words
@@ -42,6 +42,12 @@ class Tax:
     high: float
     text: str
     money: str
+    measured: bool
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the two ends differ so much that it is drawn."""
+        return self.high > self.low
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,7 @@ class Page:
     command: str
     removed: tuple[str, ...]
     measured: bool
+    on_gpus: bool
 
 
 def page_of(run: Run, removed: Sequence[str] = ()) -> Page:
@@ -93,19 +100,19 @@ def page_of(run: Run, removed: Sequence[str] = ()) -> Page:
         removed: what redaction took out.
     """
     decision, tone, keep, sentence, reason = _verdict(run)
-    row = headline(run)
+    row, taxes = headline(run), _taxes(run)
     headings, gpus = _gpus(run)
     return Page(
         title=machine_title(run.machine),
         subtitle=_subtitle(run),
-        banner=_banner(run),
+        banner=banner_of(run),
         decision=decision,
         tone=tone,
         keep=keep,
         sentence=sentence,
         keep_reason=reason,
-        tiles=_tiles(run, row),
-        taxes=_taxes(run),
+        tiles=_tiles(run, row, taxes),
+        taxes=taxes,
         tax_title=next(iter(scaling_rows(run)), ""),
         tax_reason=_tax_reason(run),
         picture=picture(run),
@@ -122,6 +129,7 @@ def page_of(run: Run, removed: Sequence[str] = ()) -> Page:
         command=run.command,
         removed=tuple(removed),
         measured=bool(run.measurements.collectives or run.measurements.copies or run.measurements.compute),
+        on_gpus=bool(run.machine is not None and run.machine.gpus),
     )
 
 
@@ -141,11 +149,11 @@ def _verdict(run: Run) -> tuple[str, str, str, str, str]:
         if run.measurements.collectives or run.measurements.copies:
             return "NOT JUDGED", "neutral", "", "This run holds measurements and no verdict.", ""
         return "FACTS ONLY", "neutral", "", "What the driver and Linux say; nothing was measured. wiretax check measures and judges.", ""
-    keep = {True: "KEEP THE BOX", False: "GIVE THE BOX BACK", None: ""}[verdict.keep_box]
+    decision, keep = headline_words(run, verdict)
     tone = {"use_all": "good", "use_fewer": "warn", "use_one": "warn", "fix_first": "bad", "cannot_judge": "neutral"}[verdict.decision]
     tone = "bad" if verdict.keep_box is False else tone
     reason = verdict.missing.get("keep_box", "") if verdict.keep_box is None else ""
-    return decision_words(run, verdict), tone, keep, verdict.sentence, reason
+    return decision, tone, keep, verdict.sentence, reason
 
 
 def _subtitle(run: Run) -> str:
@@ -163,7 +171,8 @@ def _subtitle(run: Run) -> str:
     return " \u00b7 ".join(words)
 
 
-def _banner(run: Run) -> str:
+def banner_of(run: Run) -> str:
+    """What must be said of a machine that is not the one in front of us; nothing for a live one."""
     machine = run.machine
     if machine is None or machine.origin == "live":
         return ""
@@ -175,7 +184,7 @@ def _banner(run: Run) -> str:
     return f"{words}: {machine.origin_note}" if machine.origin_note else words + "."
 
 
-def _tiles(run: Run, row: Row | None) -> tuple[Tile, ...]:
+def _tiles(run: Run, row: Row | None, taxes: Sequence[Tax]) -> tuple[Tile, ...]:
     tiles = []
     used = next((wire for wire in ("default", "clean", *wires_of(run)) if peak(run, wire) is not None), None)
     best = peak(run, used) if used else None
@@ -189,11 +198,14 @@ def _tiles(run: Run, row: Row | None) -> tuple[Tile, ...]:
             note = f"{percent(share)} of what it should reach"
             tone = "good" if point.busbw_bytes_per_second >= bound.low_bytes_per_second else "bad"
         tiles.append(Tile(f"all-reduce, {used}", ("~" if point.unstable else "") + value, unit, note, tone))
-    if row is not None and row.speedup.low is not None and row.speedup.high is not None:
-        low, high = significant(row.speedup.low, 2), significant(row.speedup.high, 2)
-        tone = "bad" if row.speedup.high < 1 else "good" if row.speedup.low >= 0.7 * row.num_gpus else ""
-        span = low if low == high else f"{low}\u2013{high}"
-        tiles.append(Tile(f"{row.num_gpus} GPUs train", span, "\u00d7", "as fast as one, predicted", tone))
+    tax = next((one for one in taxes if row is not None and one.wire == row.wire), None)
+    if row is not None and tax is not None:
+        least, most = (row.num_gpus * (1 - end / 100) for end in (tax.high, tax.low))
+        low, high = significant(least, 2), significant(most, 2)
+        tone = "bad" if most < 1 else "good" if least >= 0.7 * row.num_gpus else ""
+        span = significant(most) if tax.measured else low if low == high else f"{low}\u2013{high}"
+        how = "measured" if tax.measured else "predicted"
+        tiles.append(Tile(f"{workers(run, row.num_gpus)} train", span, "\u00d7", f"as fast as one, {how}", tone))
     rates = [r for r in pair_rates([Labelled("", run)]) if r.measured]
     if rates:
         slow = min(rates, key=lambda r: r.measured or 0.0)
@@ -209,11 +221,11 @@ def _tiles(run: Run, row: Row | None) -> tuple[Tile, ...]:
         note = f"{slow_gpu.name} is {percent(slow_gpu.behind)} behind" if late else "matrix products, the slowest"
         tiles.append(Tile("compute each", value, unit, note, "bad" if late else ""))
     box = box_per_hour(run)
-    if run.price is not None and box is not None and row is not None and row.tax.high is not None and row.tax.low is not None:
+    if run.price is not None and box is not None and row is not None and tax is not None:
         used_box = box * row.num_gpus / max(len(run.machine.gpus) if run.machine else 1, 1)
-        amount = money(used_box * (row.tax.low + row.tax.high) / 2, run.price.currency)
+        amount = money(used_box * (tax.low + tax.high) / 200, run.price.currency)
         value, _, unit = amount.partition(" ")
-        tiles.append(Tile("paid for waiting", value, f"{unit}/h", f"of {money(used_box, run.price.currency)} an hour"))
+        tiles.append(Tile("wire tax", value, f"{unit}/h", f"of {money(used_box, run.price.currency)} an hour"))
     return tuple(tiles)
 
 
@@ -224,17 +236,27 @@ def _taxes(run: Run) -> tuple[Tax, ...]:
     for row in rows:
         if row.tax.low is not None and (row.wire not in found or row.num_gpus > found[row.wire].num_gpus):
             found[row.wire] = row
+    workload = next(iter(scaling_rows(run)), None)
+    real = {
+        (step.strategy, step.wire, step.num_gpus): max(1 - step.efficiency_fraction, 0.0)
+        for step in run.training.steps
+        if step.efficiency_fraction is not None and step.num_gpus > 1 and step.workload == workload
+    }
     box = box_per_hour(run)
     count = len(run.machine.gpus) if run.machine is not None else 0
     taxes = []
     for row in found.values():
         low, high = row.tax.low or 0.0, row.tax.high or 0.0
         text = percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
+        note = f"{WIRE_WORDS.get(row.wire, row.wire)}, {workers(run, row.num_gpus)}"
+        measured = real.get((row.strategy, row.wire, row.num_gpus))
+        if measured is not None:
+            note += f", measured ({text} predicted)"
+            low, high, text = measured, measured, percent(measured)
         paid = ""
         if run.price is not None and box is not None and count:
             paid = f"{money(box / count * row.num_gpus * (low + high) / 2, run.price.currency)} an hour"
-        note = f"{WIRE_WORDS.get(row.wire, row.wire)}, {row.num_gpus} GPUs"
-        taxes.append(Tax(row.wire, note, round(low * 100, 1), round(high * 100, 1), text, paid))
+        taxes.append(Tax(row.wire, note, round(low * 100, 1), round(high * 100, 1), text, paid, measured is not None))
     return tuple(taxes)
 
 
@@ -272,8 +294,7 @@ def _not_measured(run: Run) -> tuple[str, ...]:
     lines = []
     outcome = run.outcome
     if outcome is not None and outcome.status != "complete":
-        words = {"out_of_budget": "The time was used up", "interrupted": "Stopped by the user", "failed": "The run failed"}[outcome.status]
-        lines.append(f"{words}: {outcome.reason}" if outcome.reason else words)
+        lines.append(outcome_words(outcome))
     lines += [f"{incident.stage}: {incident_words(incident)}" for incident in run.measurements.incidents]
     return (*lines, *(outcome.not_measured if outcome is not None else ()))
 
@@ -310,9 +331,9 @@ def _facts(run: Run) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
                         f"{s.nccl_loaded.version or '?'} ({s.nccl_loaded.path})" if s.nccl_loaded is not None else None,
                         s.missing.get("nccl_loaded"),
                     ),
-                    _fact("NCCL on disk", None if nccl is None else ", ".join(nccl) or "none", s.missing.get("nccl_found")),
-                    _fact("NCCL variables", ", ".join(f"{k}={v}" for k, v in s.nccl_environment.items()) or "none set", None),
-                    _fact("nccl.conf", ", ".join(f"{k}={v}" for k, v in s.nccl_conf.items()) or "nothing set", None),
+                    _fact("NCCL on disk", None if nccl is None else "\n".join(nccl) or "none", s.missing.get("nccl_found")),
+                    _fact("NCCL variables", "\n".join(f"{k}={v}" for k, v in s.nccl_environment.items()) or "none set", None),
+                    _fact("nccl.conf", "\n".join(f"{k}={v}" for k, v in s.nccl_conf.items()) or "nothing set", None),
                     _fact("Python", s.python, s.missing.get("python")),
                     _fact("kernel", s.kernel, s.missing.get("kernel")),
                 ),
@@ -342,7 +363,9 @@ def _facts(run: Run) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
     about += [_fact("written by", f"{run.tool.name} {run.tool.version}", None), _fact("made", when(run.created_at), None)]
     about += [_fact("tags", ", ".join(run.tags), None)] if run.tags else []
     if run.outcome is not None and run.outcome.stage_seconds:
-        spent = ", ".join(f"{name} {duration(seconds)}" for name, seconds in run.outcome.stage_seconds.items())
+        spent = "\n".join(
+            f"{name.replace('_', ' ').replace(':', ' ')} {duration(seconds)}" for name, seconds in run.outcome.stage_seconds.items()
+        )
         about.append(_fact("time spent on", spent, None))
     groups.append(("This run", tuple(about)))
     return tuple(groups)

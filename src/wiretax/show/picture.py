@@ -19,6 +19,7 @@ from wiretax.show.topology import path_class
 from wiretax.units import gigabytes_per_second, memory, rate
 
 WIDTH = 780
+LEAST_WIDTH = 300
 MOST_BOXES = 16
 """GPUs drawn one by one with their links; more become coloured tiles."""
 MOST_LABELS = 4
@@ -125,7 +126,8 @@ def _boxes(run: Run, machine: Machine, rates: Sequence[PairRate]) -> Picture:
     boxes: list[Box] = []
     links: list[Link] = []
     centres: dict[int, float] = {}
-    x = (WIDTH - used) / 2
+    edge = max(used + 40, LEAST_WIDTH)
+    x = (edge - used) / 2
     has_switches = any(len(part) > 1 for group in groups for part in switched(machine, group))
     gpu_height = 62.0
     switch_y = top + gpu_height + 38
@@ -162,7 +164,7 @@ def _boxes(run: Run, machine: Machine, rates: Sequence[PairRate]) -> Picture:
         if number:
             y = socket_y + 20
             links.append(Link(f"M{socket_spans[number - 1][1]:.0f},{y:.0f}H{left:.0f}", "none", 5, "the link between the sockets"))
-    return Picture(WIDTH, socket_y + 52, tuple(boxes), tuple(links), _says(machine, rates, groups), _notes(rates))
+    return Picture(edge, socket_y + 52, tuple(boxes), tuple(links), _says(machine, rates, groups), _notes(rates))
 
 
 def _gpu_box(gpu: Gpu, x: float, y: float, side: float, height: float) -> Box:
@@ -262,7 +264,7 @@ def _says(machine: Machine, rates: Sequence[PairRate], groups: Sequence[Sequence
     paths = _counted(path_class(r.path) for r in rates if r.source < r.target)
     text = f"{len(machine.gpus)} GPUs on {len(groups)} CPU socket{'s' if len(groups) > 1 else ''}" if len(machine.gpus) > 1 else "One GPU"
     if paths:
-        text += "; pairs by path: " + ", ".join(f"{number} {path}" for path, number in paths.items())
+        text += "; pairs by path: " + ", ".join(f"{number} {'over NVLink' if path == 'NV' else path}" for path, number in paths.items())
     known = [r.measured for r in rates if r.measured]
     return text + (f"; copies between {rate(min(known))} and {rate(max(known))}." if known else "; copies were not measured.")
 

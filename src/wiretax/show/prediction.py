@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.run import Run
+from wiretax.show.figures import Figures
 from wiretax.show.plain import Symbols, indented, listed
 from wiretax.show.training import forecasts as bounds
 from wiretax.units import duration, gigabytes_per_second, memory, percent
@@ -93,15 +93,19 @@ def _formula_columns(items: Sequence[Forecast], symbols: Symbols) -> list[Column
 def _memory_columns(items: Sequence[Forecast], symbols: Symbols) -> list[Column]:
     if not any(one.peak_memory_bytes is not None for one in items):
         return []
-    return [Column("memory\na GPU", lambda one: _memory(one, symbols))]
+    room_known = any(one.fits is not None for one in items)
+    return [Column("memory\na GPU", lambda one: _memory(one, symbols, room_known=room_known))]
 
 
-def _memory(forecast: Forecast, symbols: Symbols) -> Text:
+def _memory(forecast: Forecast, symbols: Symbols, *, room_known: bool) -> Text:
+    """The expected peak, and whether it fits; ``?`` where the GPU's memory lies within the range of the peak."""
     peak = forecast.peak_memory_bytes
     if peak is None:
         return Text(symbols.dash)
     if forecast.fits is False:
         return Text(f"{memory(peak.expected)} {symbols.bad} too much", style="bold red")
+    if forecast.fits is None and room_known:
+        return Text(f"{memory(peak.expected)} ?", style="yellow")
     return Text(f"{memory(peak.expected)}{f' {symbols.ok}' if forecast.fits else ''}")
 
 
@@ -129,7 +133,7 @@ def _table(title: str, items: Sequence[Forecast], columns: Sequence[Column], sym
         leading.append(Column("wire", lambda one: symbols.dash if one.num_gpus == 1 else one.wire, right=False))
     shared = [strategies[0]] if len(strategies) == 1 else []
     shared += [f"over {wires[0]}"] if len(wires) == 1 else []
-    table = Table(box=None, pad_edge=False, padding=(0, 1 if len(leading) > 1 else 2, 0, 0), header_style="dim")
+    table = Figures(keys=len(leading) + 1, gap=1 if len(leading) > 1 else 2)
     for column in (*leading, Column("GPUs", lambda one: str(one.num_gpus)), *columns):
         table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
     for one in items:
@@ -168,7 +172,7 @@ def _ladder(run: Run, symbols: Symbols) -> list[RenderableType]:
     """Links from slow to fast, what healthy machines reach, and what the gradients then take."""
     counts = list(dict.fromkeys(one.num_gpus for one in run.forecasts))
     seconds = {(one.wire, one.num_gpus): one.all_reduce_seconds for one in run.forecasts}
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Figures()
     table.add_column("link", no_wrap=True)
     table.add_column("busbw GB/s", justify="right", no_wrap=True)
     for count in counts:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wiretax.model.profile import PhaseTimes, Profile, StepTimes
 from wiretax.model.run import Run
+from wiretax.show.figures import Figures
 from wiretax.show.plain import Symbols, indented, spread_fraction
 from wiretax.show.prediction import milliseconds
 from wiretax.units import flops, memory, percent, rate, significant
@@ -40,11 +40,11 @@ def _title(profile: Profile, symbols: Symbols) -> str:
     return symbols.dot.join(parts)
 
 
-def _table(profile: Profile, symbols: Symbols) -> Table:
+def _table(profile: Profile, symbols: Symbols) -> Figures:
     """The bare step and each strategy's; host and device apart where they are two."""
     two_clocks = profile.bare.forward.host is not None and profile.bare.forward.device is not None and profile.device == "cuda"
     with_memory = bool(profile.memory)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Figures()
     table.add_column("step", no_wrap=True)
     headings = (
         ["in all", "forward", "backward", "optimizer"]

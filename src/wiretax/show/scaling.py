@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import mean
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.run import Run
 from wiretax.model.training import StepTiming
+from wiretax.show.figures import Figures
 from wiretax.show.plain import Symbols, indented, spread_fraction
 from wiretax.show.prediction import milliseconds
 from wiretax.units import memory, percent, significant
@@ -109,7 +109,7 @@ def _speedup(step: StepTiming, symbols: Symbols) -> Text:
     return Text(f"{factor:.2f} {symbols.times}", style=style)
 
 
-def _table(items: Sequence[StepTiming], columns: Sequence[_Column], symbols: Symbols) -> Table:
+def _table(items: Sequence[StepTiming], columns: Sequence[_Column], symbols: Symbols) -> Figures:
     """Rows in the order in which they were trained."""
     leading = [_Column("GPUs", lambda one: str(one.num_gpus))]
     leading.append(_Column("strategy", lambda one: symbols.dash if one.num_gpus == 1 else one.strategy, right=False))
@@ -117,7 +117,7 @@ def _table(items: Sequence[StepTiming], columns: Sequence[_Column], symbols: Sym
         leading.append(_Column("wire", lambda one: symbols.dash if one.num_gpus == 1 else one.wire, right=False))
     if len({one.batch_per_gpu for one in items}) > 1:
         leading.append(_Column("batch", lambda one: str(one.batch_per_gpu)))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Figures(keys=len(leading))
     for column in (*leading, *columns):
         table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
     for one in items:
@@ -141,7 +141,7 @@ def _compared(
     if not known:
         return []
     several = {name: len({getattr(step, name) for step, _, _ in known}) > 1 for name in ("workload", "wire", "batch_per_gpu")}
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Figures(keys=2 + sum(several.values()))
     for heading in ("GPUs", "strategy", *(name.partition("_")[0] for name, are in several.items() if are)):
         table.add_column(heading, justify="right" if heading in ("GPUs", "batch") else "left", no_wrap=True)
     for heading in (first, "predicted", "high", "measured", "error", ""):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from wiretax.model.machine import Machine
 from wiretax.model.measurement import OPERATIONS, Collective, Compute, Expected, Point
 from wiretax.model.run import Run
+from wiretax.model.training import Phases
 from wiretax.show.topology import one_way
 from wiretax.show.training import Row, joined_rows
 
@@ -84,6 +85,8 @@ class Phase:
     name: str
     seconds: float
     measured: bool
+    kind: str = ""
+    """How many of what it ran on, in words."""
 
 
 def wire_order(wires: Iterable[str]) -> list[str]:
@@ -217,8 +220,7 @@ def phases(item: Labelled) -> list[Phase]:
         if step.phases is None or step.workload != first:
             continue
         named = {
-            "forward": step.phases.forward,
-            "backward": step.phases.backward,
+            **_computing(step.phases),
             "optimizer": step.phases.optimizer,
             "waiting for the wire": step.phases.exposed_communication,
         }
@@ -230,6 +232,20 @@ def phases(item: Labelled) -> list[Phase]:
             if value
         )
     return rows or _forecast_phases(item)
+
+
+def _computing(phases: Phases) -> dict[str, float | None]:
+    """Forward and backward without the wait that passes within them: the last of it in backward, more only where it is longer."""
+    forward, backward, wait = phases.forward, phases.backward, phases.exposed_communication or 0.0
+    if backward is not None:
+        wait, backward = max(wait - backward, 0.0), max(backward - wait, 0.0)
+    return {"forward": None if forward is None else max(forward - wait, 0.0), "backward": backward}
+
+
+def workers(run: Run, count: int) -> str:
+    """``2 GPUs``, ``1 GPU``; ``2 CPU ranks`` where the machine has no GPU: it must not read like one."""
+    kind = "GPU" if run.machine is None or run.machine.gpus else "CPU rank"
+    return f"{count} {kind}{'' if count == 1 else 's'}"
 
 
 def _forecast_phases(item: Labelled) -> list[Phase]:
@@ -244,11 +260,15 @@ def _forecast_phases(item: Labelled) -> list[Phase]:
             if not mine:
                 continue
             step = statistics.mean(f.step_seconds.expected for f in mine if f.step_seconds)
+            same = [f for f in item.run.forecasts if (f.num_gpus, f.workload, f.batch_per_gpu) == (1, workload, mine[0].batch_per_gpu)]
+            alone = next((f.step_seconds.expected for f in same if f.step_seconds), None)
             exposed = [f.exposed_communication_seconds.expected for f in mine if f.exposed_communication_seconds]
             lost = [1 - f.efficiency_fraction for f in mine if f.efficiency_fraction is not None]
             waiting = statistics.mean(exposed) if exposed else max(step * statistics.mean(lost), 0.0) if lost else 0.0
-            for name, value in (("computing", step - waiting), ("waiting for the wire", waiting)):
-                if value > 0:
+            busy = step - waiting
+            slowed = max(busy - alone, 0.0) if alone is not None and exposed and row.strategy == "ddp" else 0.0
+            for name, value in (("computing", busy - slowed), ("slowed by the wire", slowed), ("waiting for the wire", waiting)):
+                if value > 1e-9 * step:
                     rows.append(Phase(item.label, row.strategy, row.wire, row.num_gpus, workload, name, value, False))
     return rows
 

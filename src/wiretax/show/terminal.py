@@ -14,7 +14,7 @@ from rich.text import Text
 
 from wiretax.model.finding import SEVERITIES, Finding, Verdict
 from wiretax.model.measurement import HostLoad
-from wiretax.model.run import Run
+from wiretax.model.run import Outcome, Run
 from wiretax.show.facts import environment, heading
 from wiretax.show.gpus import compute_table, facts_table, host_copy_line
 from wiretax.show.plain import ASCII, UNICODE, Symbols, indented, listed, plain
@@ -185,15 +185,20 @@ def _host_load(run: Run) -> list[RenderableType]:
     return [indented(Text("host: at worst " + ", ".join(words), style="yellow" if noisy else "dim"))]
 
 
+def outcome_words(outcome: Outcome) -> str:
+    """Why a run did not do all it set out to do, in a line."""
+    words = {"out_of_budget": "the time was used up", "interrupted": "stopped by the user"}.get(outcome.status, "the run failed")
+    if not outcome.reason:
+        return words
+    return f"{words}: {outcome.reason}" if outcome.status == "failed" else outcome.reason
+
+
 def _not_measured(run: Run, symbols: Symbols) -> list[RenderableType]:
     """Incidents, and what was planned and left out, each with its reason."""
     lines: list[Text] = []
     outcome = run.outcome
     if outcome is not None and outcome.status != "complete":
-        words = {"out_of_budget": "the time was used up", "interrupted": "stopped by the user", "failed": "the run failed"}[outcome.status]
-        if outcome.reason:
-            words = f"{words}: {outcome.reason}" if outcome.status == "failed" else outcome.reason
-        lines.append(Text(words, style="bold red" if outcome.status == "failed" else "yellow"))
+        lines.append(Text(outcome_words(outcome), style="bold red" if outcome.status == "failed" else "yellow"))
     for incident in run.measurements.incidents:
         severe = incident.kind not in {"skipped", "out_of_time"}
         lines.append(
@@ -251,9 +256,16 @@ def decision_words(run: Run, verdict: Verdict) -> str:
     return decision
 
 
-def _verdict(run: Run, verdict: Verdict) -> RenderableType:
+def headline_words(run: Run, verdict: Verdict) -> tuple[str, str]:
+    """What is said first and what beside it. A box to give back is not introduced by an order to use all of it."""
     decision = decision_words(run, verdict)
-    keep = {True: "KEEP THE BOX", False: "GIVE THE BOX BACK", None: ""}[verdict.keep_box]
+    if verdict.keep_box is False and verdict.decision == "use_all":
+        return "GIVE THE BOX BACK", f"OR {decision}"
+    return decision, {True: "KEEP THE BOX", False: "GIVE THE BOX BACK", None: ""}[verdict.keep_box]
+
+
+def _verdict(run: Run, verdict: Verdict) -> RenderableType:
+    decision, keep = headline_words(run, verdict)
     colour = {"use_all": "green", "use_fewer": "yellow", "use_one": "yellow", "fix_first": "red", "cannot_judge": "magenta"}[
         verdict.decision
     ]

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.money import Price
 from wiretax.model.run import Run
+from wiretax.show.figures import Figures
 from wiretax.show.plain import Symbols, indented
 from wiretax.units import duration, money, percent
 
@@ -49,6 +49,10 @@ def forecasts(run: Run, symbols: Symbols) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for workload in dict.fromkeys(f.workload for f in run.forecasts):
         mine = [f for f in run.forecasts if f.workload == workload]
+        if all(f.step_seconds is None for f in mine):
+            reasons = dict.fromkeys(f.missing.get("step_seconds", "no reason recorded") for f in mine)
+            parts.append(indented(Text(f"not predicted for {workload}: {'; '.join(reasons)}", style="dim")))
+            continue
         parts.append(indented(Text(workload)))
         parts.append(indented(_table(run, joined_rows(mine), symbols)))
         parts.extend(_assumptions(mine, symbols))
@@ -94,11 +98,11 @@ def box_per_hour(run: Run) -> float | None:
     return price.amount * count if count else None
 
 
-def _table(run: Run, rows: list[Row], symbols: Symbols) -> Table:
+def _table(run: Run, rows: list[Row], symbols: Symbols) -> Figures:
     box, count = box_per_hour(run), len(run.machine.gpus) if run.machine is not None else 0
     priced = box is not None and count > 0 and run.price is not None
     strategies = len({row.strategy for row in rows}) > 1
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Figures(keys=2 + strategies)
     if strategies:
         table.add_column("strategy", no_wrap=True)
     table.add_column("wire", no_wrap=True)
@@ -106,7 +110,7 @@ def _table(run: Run, rows: list[Row], symbols: Symbols) -> Table:
     for heading in ("step time", "as fast as\none GPU", "wire tax"):
         table.add_column(heading, justify="right", no_wrap=True)
     if priced:
-        table.add_column("paid for waiting,\nper hour", justify="right", no_wrap=True)
+        table.add_column("wire tax,\nper hour", justify="right", no_wrap=True)
     for row in rows:
         cells = [Text(row.strategy)] if strategies else []
         cells += [

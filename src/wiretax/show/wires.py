@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from wiretax.model.measurement import OPERATIONS, Collective, Expected, Incident, Measurements, Point
 from wiretax.model.run import Run
+from wiretax.show.figures import Figures
 from wiretax.show.plain import Symbols, indented, listed, spread_fraction
 from wiretax.units import duration, gigabytes_per_second, percent, rate, size
 
@@ -26,6 +26,8 @@ WIRE_WORDS = {
     "ethernet": "the network card",
 }
 MEBIBYTE = 1 << 20
+LEAST_BAR = 8
+"""Columns below which a bar says nothing; then what stands right of it moves to the line below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,14 @@ def ladder(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
     name_width = min(14, max(cell_len(name) for name in names))
     transport_width = min(16, max([cell_len(_transport_words(r.transport)) for r in rungs] + [1]))
     share_width = max([_share(r).cell_len for r in rungs] + [0])
-    bar_width = max(8, width - 2 - (name_width + 2) - (transport_width + 2) - 2 - (10 + 2) - share_width)
+    beside = width - 2 - (name_width + 2) - (transport_width + 2) - 2 - (10 + 2)
+    narrow = beside - share_width < LEAST_BAR
+    bar_width = max(LEAST_BAR, beside if narrow else beside - share_width)
     on_gpus = bool(run.machine is not None and run.machine.gpus)
-    details = {rung.wire: _details(rung, on_gpus, symbols) for rung in rungs}
+    details = {rung.wire: _details(rung, on_gpus, symbols, with_share=narrow) for rung in rungs}
     curves = {rung.wire: _curve(rung.sweep, symbols) for rung in rungs}
-    has_room = all(4 + name_width + details[wire].cell_len + 2 + len(curves[wire]) <= width for wire in details)
+    dot = Text(symbols.dot, style="dim")
+    has_room = all(4 + name_width + dot.join(details[wire]).cell_len + 2 + len(curves[wire]) <= width for wire in details)
     parts: list[RenderableType] = []
     for rung in rungs:
         colour = _colour(rung)
@@ -82,18 +87,17 @@ def ladder(run: Run, width: int, symbols: Symbols) -> list[RenderableType]:
                 bar,
                 " " * (bar_width - bar.cell_len + 2),
                 (((symbols.unstable if rung.peak.unstable else "") + rate(_rate(rung.peak))).rjust(10), f"bold {colour}"),
-                "  ",
-                _share(rung),
+                Text() if narrow else Text("  ").append(_share(rung)),
             )
         )
-        line = details[rung.wire]
+        line = _flowed(details[rung.wire], dot, width - 4 - name_width)
         if has_room and curves[rung.wire]:
             line.append("  ").append(curves[rung.wire], style=colour)
         parts.append(indented(line, 4 + name_width))
     for wire, reason in failed:
         line = Text.assemble((wire.ljust(name_width), "bold"), "  ", (f"{symbols.bad} no figure: {reason}", "bold red"))
         parts.append(indented(line))
-    if any(point.unstable for collective in run.measurements.between_ranks for point in collective.points):
+    if any(point.unstable for row in _best(run).values() for point in row.values()):
         parts.append(indented(Text(f"{symbols.unstable} unstable: its samples differ much; measure again on a quiet host", style="yellow")))
     return parts
 
@@ -124,19 +128,13 @@ def ladder_caption(run: Run) -> str:
 
 def operations(run: Run, symbols: Symbols) -> list[RenderableType]:
     """The best busbw of every operation, world size and wire in one table; empty when there is nothing beyond the ladder."""
-    found: dict[tuple[str, int], dict[str, Point]] = {}
-    for collective in run.measurements.between_ranks:
-        peak = _peak([collective])
-        if peak is not None:
-            row = found.setdefault((collective.operation, collective.world_size), {})
-            if collective.wire not in row or _rate(peak) > _rate(row[collective.wire]):
-                row[collective.wire] = peak
+    found = _best(run)
     largest = max((world for _, world in found), default=0)
     if not [key for key in found if key != ("all_reduce", largest)]:
         return []
     wires = [rung.wire for rung in _rungs(run)]
     wires += sorted({wire for row in found.values() for wire in row} - set(wires))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Figures(keys=2)
     table.add_column("operation", no_wrap=True)
     table.add_column("ranks", justify="right", no_wrap=True)
     for wire in wires:
@@ -152,6 +150,18 @@ def operations(run: Run, symbols: Symbols) -> list[RenderableType]:
     spreads = [s for row in found.values() for point in row.values() if (s := spread_fraction(point.samples_seconds)) is not None]
     note = f"{symbols.plus_minus}{percent(max(spreads))} at most within a figure" if spreads else "one sample each"
     return [indented(table), indented(Text(note, style="dim"))]
+
+
+def _best(run: Run) -> dict[tuple[str, int], dict[str, Point]]:
+    """The fastest point of each wire, by operation and number of ranks: the points whose figures are shown."""
+    found: dict[tuple[str, int], dict[str, Point]] = {}
+    for collective in run.measurements.between_ranks:
+        peak = _peak([collective])
+        if peak is not None:
+            row = found.setdefault((collective.operation, collective.world_size), {})
+            if collective.wire not in row or _rate(peak) > _rate(row[collective.wire]):
+                row[collective.wire] = peak
+    return found
 
 
 def overlap_lines(run: Run) -> list[RenderableType]:
@@ -243,6 +253,8 @@ def incident_words(incident: Incident) -> str:
         *([f"pid {incident.pid}"] if incident.pid is not None else []),
     ]
     detail = incident.detail.removeprefix(words).lstrip(": ")
+    if incident.kind == "out_of_time" and detail == f"{incident.operation} was under way when the time ended":
+        detail = ""  # said already: it ran out of time at this
     text = words + (f" ({', '.join(where)})" if where else "")
     return f"{text}: {detail}" if detail else text
 
@@ -290,10 +302,11 @@ def _share(rung: Rung) -> Text:
     return Text(f"{percent(_rate(rung.peak) / limit)} of {rate(limit)}")
 
 
-def _details(rung: Rung, on_gpus: bool, symbols: Symbols) -> Text:
+def _details(rung: Rung, on_gpus: bool, symbols: Symbols, *, with_share: bool) -> list[Text]:
     """What stands under a bar: where the peak is and its spread, 1 MiB, the smallest message, and what is doubtful."""
     spread = spread_fraction(rung.peak.samples_seconds)
-    parts = [WIRE_WORDS[rung.wire]] if on_gpus and rung.wire in WIRE_WORDS else []
+    parts = [_share(rung).plain] if with_share else []
+    parts += [WIRE_WORDS[rung.wire]] if on_gpus and rung.wire in WIRE_WORDS else []
     at = size(rung.peak.num_bytes)
     parts.append(f"{at} {symbols.plus_minus}{percent(spread)}" if spread is not None else f"{at}, one sample")
     if rung.mebibyte is not None:
@@ -305,14 +318,25 @@ def _details(rung: Rung, on_gpus: bool, symbols: Symbols) -> Text:
         if eager is not None and eager is not fastest:
             text += f", eager {duration(eager.seconds)}"
         parts.append(text)
-    line = Text().append(symbols.dot.join(parts), style="dim")
+    found = [Text(part, style="dim") for part in parts]
     if rung.renamed_from:
-        line.append(f"{symbols.dot}asked for as {rung.renamed_from}", style="yellow")
+        found.append(Text(f"asked for as {rung.renamed_from}", style="yellow"))
     if rung.peak.unstable:
-        line.append(f"{symbols.dot}{symbols.unstable} unstable", style="yellow")
+        found.append(Text(f"{symbols.unstable} unstable", style="yellow"))
     if rung.verified is False:
-        line.append(f"{symbols.dot}{symbols.bad} wrong values arrived", style="bold red")
-    return line
+        found.append(Text(f"{symbols.bad} wrong values arrived", style="bold red"))
+    return found
+
+
+def _flowed(parts: Sequence[Text], dot: Text, width: int) -> Text:
+    """The parts in lines of at most ``width`` columns, broken between parts: a figure stays beside its unit."""
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + dot.cell_len + part.cell_len <= width:
+            lines[-1] = Text.assemble(lines[-1], dot, part)
+        else:
+            lines.append(part)
+    return Text("\n").join(lines)
 
 
 def _curve(points: Sequence[Point], symbols: Symbols) -> str:

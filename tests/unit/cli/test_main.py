@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import sample_runs
@@ -192,3 +193,22 @@ def test_a_working_folder_that_is_gone_is_no_trouble_but_for_a_file_in_it(tmp_pa
     done = wiretax("check", "--no-save", "--out", "x.json", shell=gone + '"$@"')
     assert done.returncode == 2
     assert "the working folder is gone" in done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in main.COMMANDS])
+def test_examples_in_help_stand_line_by_line_as_they_are_typed(capfd: pytest.CaptureFixture[str], name: str) -> None:
+    assert main.run([name, "--help"]) == 0
+    shown = capfd.readouterr().out
+    assert "\\b" not in shown
+    assert "\b" not in shown
+    command = main.cli.get_command(click.Context(main.cli), name)
+    assert command is not None
+    kept = [block.split("\n\n")[0] for block in (command.help or "").split("\b\n")[1:]]
+    for line in filter(str.strip, "\n".join(kept).splitlines()):
+        assert f"  {line.strip()}\n" in shown
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("chek", "check"), ("pln", "plan"), ("diagnos", "diagnose")])
+def test_a_command_that_is_nearly_right_is_named(capfd: pytest.CaptureFixture[str], typed: str, meant: str) -> None:
+    assert main.run([typed]) == 2
+    assert f"Did you mean {meant}?" in capfd.readouterr().err

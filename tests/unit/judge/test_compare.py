@@ -12,7 +12,7 @@ import report_runs
 import sample_runs
 from builders import samples
 from wiretax.errors import UsageError
-from wiretax.judge.compare import bootstrap_ratio, changes, compare, higher_is_better, sampled
+from wiretax.judge.compare import _words, bootstrap_ratio, changes, compare, higher_is_better, sampled
 from wiretax.judge.gate import parse
 from wiretax.model.run import Run
 
@@ -61,6 +61,21 @@ def test_a_slower_wire_is_worse_by_its_factor_and_other_wires_stay_the_same() ->
     assert found["all_reduce_latency_seconds.default.2"].outcome == "worse"
     assert found["all_reduce_busbw_peak_bytes_per_second.p2p_off.2"].outcome == "same"
     assert result.differences[0].outcome == "worse"
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("all_reduce_busbw_peak_bytes_per_second.default.2", "all-reduce busbw over default on 2 ranks"),
+        ("send_recv_latency_seconds.p2p_off.8", "send-recv latency over p2p_off on 8 ranks"),
+        ("step_seconds.ddp.socket.4", "step time of ddp over socket on 4"),
+        ("speedup.ddp.socket.4", "speed-up of ddp over socket on 4"),
+        ("host_copy_bytes_per_second.min", "host_copy_bytes_per_second.min"),
+        ("findings.problem", "findings.problem"),
+    ],
+)
+def test_the_sentence_says_a_metric_in_words(metric: str, words: str) -> None:
+    assert _words(metric) == words
 
 
 def test_the_other_way_round_it_is_better() -> None:

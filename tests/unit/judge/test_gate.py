@@ -48,7 +48,12 @@ def test_expressions_over_the_recording(judged, expression, true):
 
 def test_a_true_expression_says_which_metric_and_both_numbers(judged):
     outcome = evaluate(parse(f"{PEAK}<1TB/s"), as_metrics(judged), {})
-    assert outcome.reasons == (f"{PEAK} is 3.26899e+11, below 1e+12",)
+    assert outcome.reasons == (f"{PEAK} is 327 GB/s, below 1.00 TB/s",)
+
+
+def test_two_numbers_that_look_alike_in_three_digits_are_given_in_full(judged):
+    reasons = evaluate(parse(f"{PEAK}<326.91GB/s"), as_metrics(judged), {}).reasons
+    assert reasons == (f"{PEAK} is 3.26899e+11, below 3.2691e+11",)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "x<", "x<5furlongs", "x:5%", "x:-5", "x=5", "x<<5", "x:-%"])

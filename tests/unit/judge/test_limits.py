@@ -17,6 +17,13 @@ def test_a_ring_needs_no_full_mesh():
     assert found.bytes_per_second == pytest.approx(4 * 25e9)
 
 
+def test_many_gpus_that_are_all_joined_are_a_ring_without_a_search():
+    assert (
+        nvlink_ring(run(box(20, "NV18", gpus=[gpu(k, nvlinks_active=18, compute_capability="9.0") for k in range(20)])), range(20))
+        is not None
+    )
+
+
 def test_a_chain_that_does_not_close_is_no_ring():
     chain = {(0, 1): "NV2", (1, 2): "NV2", (2, 3): "NV2", (0, 3): "SYS", (0, 2): "SYS", (1, 3): "SYS"}
     assert nvlink_ring(voltas(chain), (0, 1, 2, 3)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from pages import runs
 from wiretax.show import svg
 from wiretax.show.charts import PAPER, Chart, charts_of
 from wiretax.show.charts.colours import SPEED_COLOURS, SPEED_STEPS, SPEED_WORDS, speed_step
+from wiretax.show.charts.parts import log_ticks
 from wiretax.show.charts.planner import extended, waits
 from wiretax.show.packed import _pack
 from wiretax.show.series import Labelled
+from wiretax.store.folder import load_run
 
 
 def charts(name: str) -> dict[str, Chart]:
@@ -109,6 +112,36 @@ def test_a_steps_parts_add_up_to_the_step() -> None:
     step = next(s for s in run.training.steps if (s.wire, s.num_gpus) == ("socket", 8))
     mine = [row["t"] for row in rows if row["key"] == "socket, 8 GPUs"]
     assert sum(mine) == pytest.approx(step.step_seconds, rel=1e-3)
+
+
+def test_a_measured_wait_that_passes_within_backward_is_not_counted_twice() -> None:
+    run = load_run(Path(__file__).parents[3] / "benchmarks" / "results" / "scale_cpu.json")
+    chart = next(chart for chart in charts_of([Labelled("this run", run)]) if chart.name == "step")
+    rows = [row for row in values(chart.spec) if "part" in row]
+    for step in run.training.steps:
+        key = "1 CPU rank" if step.num_gpus == 1 else "gloo, 2 CPU ranks"
+        assert sum(row["t"] for row in rows if row["key"] == key) == pytest.approx(step.step_seconds * 1e3, rel=1e-3)
+    backward = next(row["t"] for row in rows if row["key"] == "gloo, 2 CPU ranks" and row["part"] == "backward")
+    phases = run.training.steps[-1].phases
+    assert phases is not None
+    assert backward == pytest.approx(1e3 * (phases.backward - phases.exposed_communication), rel=1e-3)  # type: ignore[operator]
+
+
+def test_what_the_wire_takes_of_a_predicted_step_is_its_wait_and_its_slowing_down() -> None:
+    run = load_run(Path(__file__).parents[3] / "benchmarks" / "results" / "h200x2" / "check_default_default.json")
+    chart = next(chart for chart in charts_of([Labelled("this run", run)]) if chart.name == "step")
+    rows = [row for row in values(chart.spec) if "part" in row]
+    forecast = next(f for f in run.forecasts if f.wire == "default" and f.num_gpus == 2)
+    mine = {row["part"]: row["t"] for row in rows if row["key"] == "default, 2 GPUs"}
+    taken = (mine["slowed by the wire"] + mine["waiting for the wire"]) / sum(mine.values())
+    assert forecast.wire_tax_fraction is not None
+    assert taken == pytest.approx(forecast.wire_tax_fraction, abs=0.002)
+
+
+def test_an_axis_of_times_has_round_labels_however_short_it_is() -> None:
+    assert log_ticks([7.7, 620.0])["values"] == [10, 20, 50, 100, 200, 500]
+    assert log_ticks([18.5, 33.0])["values"] == [20, 25, 30]
+    assert log_ticks([2e-5, 1.4])["values"] == [1e-4, 1e-3, 1e-2, 1e-1, 1]
 
 
 def test_without_measured_phases_the_waiting_comes_from_the_forecast() -> None:

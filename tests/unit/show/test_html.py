@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -18,12 +19,15 @@ import pytest
 import hostile
 import sample_runs
 from pages import pages, runs
+from wiretax.judge.compare import compare
 from wiretax.model.measurement import Measurements
 from wiretax.model.run import Run
-from wiretax.show.html import as_html
+from wiretax.show.html import _code, as_html, comparison_as_html
 from wiretax.show.svg import VEGA_LITE
+from wiretax.store.folder import load_run
 
 MEGABYTE = 1_000_000
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 
 
 class Reader(HTMLParser):
@@ -65,8 +69,8 @@ def test_the_verdict_the_wire_tax_and_every_part_are_on_the_page_of_a_whole_run(
         "USE ALL 2 GPUs",
         "KEEP THE BOX",
         "Wire tax",
-        "31 % to 59 %",
-        "3.16 USD an hour paid for waiting",
+        "46 % P2P switched off, 2 GPUs, measured (31 % to 59 % predicted); 3.25 USD an hour",
+        "1.77 \u00d7 as fast as one, measured",
         "Nothing wrong was found",
         "How the GPUs are joined",
         "Every pair of GPUs",
@@ -92,6 +96,47 @@ def test_verdict_and_wire_tax_come_before_everything_else() -> None:
 
 def test_a_constructed_machine_is_never_shown_as_a_measurement() -> None:
     assert "Constructed machine, not a measurement" in Reader(pages("budget_box")).words
+
+
+def test_a_comparison_says_of_each_side_that_it_is_constructed_before_any_figure() -> None:
+    words = Reader(pages("comparison")).words
+    assert words.index("before : Constructed machine, not a measurement") < words.index("What differs")
+    assert words.index("after : Constructed machine, not a measurement") < words.index("What differs")
+
+
+def test_a_note_that_all_sides_share_stands_there_once_and_a_live_run_has_none() -> None:
+    live = sample_runs.h200_pair()
+    assert live.machine is not None
+    recorded = replace(live, machine=replace(live.machine, origin="recorded", origin_note="two H200"))
+    both = comparison_as_html(compare([recorded, recorded]), [recorded, recorded], interactive=False)
+    assert both.count("Recorded machine: two H200") == 1
+    assert 'class="banner"' not in comparison_as_html(compare([live, live]), [live, live], interactive=False)
+
+
+def test_a_comparison_says_worse_and_better_in_words() -> None:
+    page = pages("comparison")
+    assert "-91.4 % ✗ worse" in Reader(page).words
+    assert "▲" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+def test_what_stands_between_backticks_is_set_as_code_and_stays_escaped() -> None:
+    assert str(_code("Remove it: `unset <X>`.")) == 'Remove it: <code class="short">unset &lt;X&gt;</code>.'
+    assert _code("a lone ` stays") == "a lone ` stays"
+    assert "`" not in Reader(pages("sixty_four")).words
+
+
+def test_a_machine_without_a_gpu_is_never_said_to_have_some() -> None:
+    run = load_run(RESULTS / "scale_cpu.json")
+    words = Reader(as_html(run, interactive=False)).words
+    for wrong in ("2 GPUs", "1 GPU ", "GPU time"):
+        assert wrong not in words, wrong
+    assert "gloo, the backend for CPUs, 2 CPU ranks, measured (10 % to 22 % predicted)" in words
+    assert "CUDA graph" not in words
+
+
+def test_a_box_to_give_back_is_not_introduced_by_an_order_to_use_it() -> None:
+    words = Reader(pages("sixty_four")).words
+    assert words.index("GIVE THE BOX BACK") < words.index("OR USE ALL 64 GPUs")
 
 
 def test_the_page_of_facts_only_says_so_and_still_has_its_picture() -> None:

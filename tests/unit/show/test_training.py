@@ -69,8 +69,17 @@ def test_the_step_of_one_gpu_is_set_beside_those_of_many_like_beside_like() -> N
 
 def test_a_forecast_that_could_not_be_made_is_a_dash_and_not_a_zero() -> None:
     none = Forecast(strategy="ddp", num_gpus=2, wire="default", workload="w", missing={"step_seconds": "no profile"})
-    assert "default: no profile" in as_text(replace(sample_runs.h200_pair(), forecasts=(none,)), 100)
-    assert row(as_text(replace(sample_runs.h200_pair(), forecasts=(none,)), 100), "default") == ["default", "2", DASH, DASH, DASH]
+    made = replace(none, wire="socket", step_seconds=Interval(low=1.0, expected=1.1, high=1.2), missing={})
+    text = as_text(replace(sample_runs.h200_pair(), forecasts=(none, made)), 100)
+    assert "default: no profile" in text
+    assert row(text, "default") == ["default", "2", DASH, DASH, DASH]
+
+
+def test_where_no_step_could_be_predicted_a_sentence_says_why_and_no_table_of_dashes_stands_there() -> None:
+    none = Forecast(strategy="ddp", num_gpus=2, wire="default", workload="w", missing={"step_seconds": "no profile"})
+    text = as_text(replace(sample_runs.h200_pair(), forecasts=(none, replace(none, wire="socket"))), 100)
+    assert "not predicted for w: no profile" in text
+    assert "step time" not in text
 
 
 def test_with_a_price_the_wire_tax_is_money_per_hour() -> None:

@@ -25,6 +25,28 @@
     return found;
   };
 
+  // On a telephone a chart is drawn as wide as its card, charts side by side one below the other: letters keep their size.
+  const NARROW = 620;
+  const stacked = (spec, room) => {
+    if (spec.hconcat) { spec.vconcat = spec.hconcat; delete spec.hconcat; }
+    if (spec.concat) spec.columns = 1;
+    for (const one of spec.vconcat || []) stacked(one, room);
+    if (typeof spec.width === "number" && spec.width > room - 60) spec.width = room - 60;
+  };
+  const fitted = (spec, room, name) => {
+    if (room >= NARROW) return spec;
+    spec.config.legend = { ...spec.config.legend, columns: name === "step" ? 1 : room < 420 ? 2 : 3 };
+    if (spec.vconcat || spec.hconcat || spec.concat) stacked(spec, room);
+    if (name === "planner") {  // its sentence, a line a figure
+      Object.assign(spec.vconcat[0].mark, { lineBreak: ", " });
+      spec.vconcat[0].height = 96;
+    } else if (typeof spec.width === "number" && spec.width > room) {
+      spec.width = room;
+      spec.autosize = { type: "fit-x", contains: "padding" };
+    }
+    return spec;
+  };
+
   const inflate = async (text) => {
     const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
@@ -41,7 +63,7 @@
       const controls = document.getElementById(name).querySelector(".controls");
       // Errors only (level 1): a layer that has nothing to show for one choice of a menu is no trouble.
       const options = { logLevel: 1, actions: false, renderer: "svg", ast: true, bind: controls, tooltip: { theme: "custom" } };
-      const result = await vegaEmbed(figure.querySelector(".live"), unpack(spec), options);
+      const result = await vegaEmbed(figure.querySelector(".live"), fitted(unpack(spec), figure.clientWidth, name), options);
       window.wiretaxViews[name] = result.view;
       figure.parentElement.classList.add("drawn");
       figure.classList.add("drawn");

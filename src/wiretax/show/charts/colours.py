@@ -29,7 +29,7 @@ class Palette:
     """For wires of other names."""
     runs: tuple[str, ...]
     phases: tuple[str, ...]
-    """Computing, its darker and lighter shades, waiting."""
+    """Forward (and computing), backward, optimizer, other, waiting for the wire, slowed by it."""
 
     def wire(self, name: str, others: list[str]) -> str:
         """The colour of a wire; one of an unknown name takes the next spare one."""
@@ -65,7 +65,7 @@ PAGE = Palette(
     wires=_variables(WIRE_COLOURS),
     spare=("var(--spare-1)", "var(--spare-2)", "var(--spare-3)"),
     runs=("var(--run-1)", "var(--run-2)", "var(--run-3)", "var(--run-4)", "var(--run-5)", "var(--run-6)"),
-    phases=("var(--phase-1)", "var(--phase-2)", "var(--phase-3)", "var(--phase-4)", "var(--tax)"),
+    phases=("var(--phase-1)", "var(--phase-2)", "var(--phase-3)", "var(--phase-4)", "var(--tax)", "var(--tax-soft)"),
 )
 PAPER = Palette(
     ink="#1b1e24",
@@ -77,7 +77,7 @@ PAPER = Palette(
     wires={name: light for name, (light, _) in WIRE_COLOURS.items()},
     spare=("#00695c", "#8d6e00", "#455a64"),
     runs=("#0b6e8f", "#b45f06", "#6d4a9c", "#2f7d3b", "#b3264a", "#455a64"),
-    phases=("#1f5f7a", "#4f93ad", "#9cc7d6", "#c9ced6", "#d9822b"),
+    phases=("#1f5f7a", "#4f93ad", "#9cc7d6", "#c9ced6", "#d9822b", "#f4d9b8"),
 )
 
 

@@ -36,6 +36,7 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
             "gpu": r.name,
             "rate": digits((r.together or r.alone or 0.0) / scale),
             "alone": digits(r.alone / scale) if r.alone else None,
+            "end": digits(max(r.together or 0.0, r.alone or 0.0) / scale),
             "state": "slow" if r.behind >= SLOW_FRACTION else "ok",
             "text": flops(r.together or r.alone or 0.0).partition(" ")[0]
             + (f"   {percent(r.behind)} slower" if r.behind >= SLOW_FRACTION else ""),
@@ -56,7 +57,7 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     layers = [
         base.mark_bar(cornerRadiusEnd=3).encode(x=x, color=colour, tooltip=tip),
         base.mark_tick(thickness=2, color=palette.ink, bandSize=22).encode(x="alone:Q"),
-        base.mark_text(align="left", dx=7, fontSize=12, fontWeight=600).encode(x="rate:Q", text="text:N"),
+        base.mark_text(align="left", dx=7, fontSize=12, fontWeight=600).encode(x="end:Q", text="text:N"),
     ]
     known = [r.together or r.alone or 0.0 for r in rates]
     if len(known) > 2:
@@ -81,7 +82,7 @@ def _says(rates: Sequence[GpuRate]) -> str:
     known = sorted(r.together or r.alone or 0.0 for r in rates)
     text = f"Matrix products run at {flops(known[0])} to {flops(known[-1])}."
     if not slow:
-        return text + " No GPU is far behind the others."
+        return text + " None is far behind the others."
     return text + " Far behind: " + ", ".join(f"{r.name} by {percent(r.behind)} (held back by {r.held_back})" for r in slow[:6]) + "."
 
 

@@ -48,8 +48,18 @@ def size_axis(values: Sequence[int], title: str = "message size") -> alt.X:
     return (
         alt.X("size:Q")
         .scale(type="log", base=2, nice=False, domain=[low, high * 1.6])
-        .axis(values=steps[::every], labelExpr=SIZE_WORDS, title=title, grid=False, labelFlush=False)
+        .axis(values=steps[::every], labelExpr=SIZE_WORDS, title=title, grid=False, labelFlush=False, labelSeparation=5)
     )
+
+
+def log_ticks(values: Sequence[float]) -> dict[str, Any]:
+    """Where a logarithmic axis that spans a few decades or less has its labels: the fewest round numbers that make three."""
+    low, high = min(values), max(values)
+    for steps in ((1,), (1, 2, 5), (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)):
+        ticks = [float(f"{step}e{power}") for power in range(-9, 10) for step in steps if low <= float(f"{step}e{power}") <= high]
+        if len(ticks) >= 3:
+            return {"values": ticks}
+    return {"tickCount": 5}
 
 
 def digits(value: float | None, count: int = 4) -> float | None:

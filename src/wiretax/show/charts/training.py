@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -11,10 +12,10 @@ from wiretax.model.run import Run
 from wiretax.show.charts import Chart, Table
 from wiretax.show.charts.colours import Palette
 from wiretax.show.charts.parts import WIDTH, colour_scale, digits, dressed, menu, rows
-from wiretax.show.series import Labelled, Phase, phases, scaling_rows, wire_order
+from wiretax.show.series import Labelled, Phase, phases, scaling_rows, wire_order, workers
 from wiretax.units import duration, percent, significant
 
-PHASE_ORDER = ("forward", "backward", "optimizer", "computing", "other", "waiting for the wire")
+PHASE_ORDER = ("forward", "backward", "optimizer", "computing", "slowed by the wire", "other", "waiting for the wire")
 DASH = "\u2013"
 
 
@@ -38,13 +39,14 @@ def scaling(items: Sequence[Labelled], palette: Palette) -> Chart | None:
             filters.append(f"datum.{'workload' if name == 'load' else 'strategy'} === {name}")
     keep = " && ".join(filters) or "true"
     several = len(items) > 1
+    kinds = workers(items[0].run, 2).partition(" ")[2]
     colour = alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke", symbolOpacity=1)
-    x = alt.X("n:Q").scale(domain=[1, most * 1.02], nice=False).axis(values=counts, title="GPUs", format="d", grid=False)
-    y = alt.Y("speedup:Q").scale(domainMin=0).axis(title="as fast as one GPU, \u00d7", tickCount=6)
+    x = alt.X("n:Q").scale(domain=[1, most * 1.02], nice=False).axis(values=counts, title=kinds, format="d", grid=False)
+    y = alt.Y("speedup:Q").scale(domainMin=0).axis(title="as fast as one, \u00d7", tickCount=6)
     dash = {"strokeDash": alt.StrokeDash("run:N").scale(domain=[i.label for i in items]).legend(symbolStrokeColor=palette.ink)}
     tip = [
         "wire:N",
-        alt.Tooltip("n:Q", title="GPUs"),
+        alt.Tooltip("n:Q", title=kinds),
         alt.Tooltip("speedup:Q", format=".3~g", title="as fast as one"),
         alt.Tooltip("tax:Q", format=".0%", title="wire tax"),
     ]
@@ -62,23 +64,25 @@ def scaling(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     words = [*(["bands and lines are predicted"] if predicted else []), *(["dots are measured"] if measured else []), "dashed is the ideal"]
     return Chart(
         name="scaling",
-        title="From 1 to N GPUs",
+        title=f"From 1 to N {kinds}",
         caption="; ".join(words)[0].upper() + "; ".join(words)[1:] + f". Workload: {workloads[0]}.",
-        says=_scaling_says(predicted, measured, most),
+        says=_scaling_says(predicted, measured, most, kinds),
         spec=dressed(chart, palette),
-        table=_scaling_table(items),
+        table=_scaling_table(items, kinds),
         controls=bool(parameters),
     )
 
 
 def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     """A bar a configuration, cut into the parts of a step."""
-    found = [phase for item in items for phase in phases(item)]
+    found = [replace(phase, kind=workers(item.run, phase.num_gpus)) for item in items for phase in phases(item)]
     if not found:
         return None
     several = len(items) > 1
     names = [name for name in PHASE_ORDER if any(p.name == name for p in found)]
-    colours = dict(zip(PHASE_ORDER, (*palette.phases[:3], palette.phases[0], palette.phases[3], palette.phases[4]), strict=True))
+    colours = dict(
+        zip(PHASE_ORDER, (*palette.phases[:3], palette.phases[0], palette.phases[5], palette.phases[3], palette.phases[4]), strict=True)
+    )
     keys = list(dict.fromkeys(_key(p, several) for p in found))
     top = max(sum(p.seconds for p in found if _key(p, several) == key) for key in keys)
     factor, unit = (1e3, "ms") if top < 2 else (1.0, "s")
@@ -103,7 +107,7 @@ def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     )
     base = alt.Chart(rows(values)).encode(y=y)
     bars = base.mark_bar().encode(
-        x=alt.X("t:Q", stack="zero").axis(title=f"one step, {unit}", tickCount=6).scale(domain=[0, top * factor * 1.18], nice=False),
+        x=alt.X("t:Q", stack="zero").axis(title=f"one step, {unit}", tickCount=6).scale(domain=[0, top * factor * 1.28], nice=False),
         color=alt.Color("part:N").scale(domain=names, range=[colours[n] for n in names]).legend(symbolType="square"),
         order=alt.Order("order:Q"),
         tooltip=["key:N", "part:N", alt.Tooltip("t:Q", title=unit), alt.Tooltip("of:N", title="of the step")],
@@ -114,7 +118,8 @@ def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         name="step",
         title="Where a step's time goes",
         caption=("Measured" if measured else "Predicted, the middle of each range") + f"; {found[0].workload}. Waiting is the part of the "
-        "communication that nothing hides.",
+        "communication that nothing hides."
+        + (" Slowed: computing takes longer beside it, and DDP copies its buckets." if "slowed by the wire" in names else ""),
         says=_phases_says(found, keys, several),
         spec=dressed(alt.layer(bars, text).properties(width=WIDTH - 60, height=max(34 * len(keys), 70)), palette),
         table=Table(
@@ -165,14 +170,14 @@ def _measured(item: Labelled) -> list[dict[str, Any]]:
     ]
 
 
-def _scaling_says(predicted: Sequence[dict[str, Any]], measured: Sequence[dict[str, Any]], most: int) -> str:
+def _scaling_says(predicted: Sequence[dict[str, Any]], measured: Sequence[dict[str, Any]], most: int, kinds: str) -> str:
     parts = [f"{r['wire']} {significant(r['low'], 2)} to {significant(r['high'], 2)} times" for r in predicted if r["n"] == most]
-    text = f"{most} GPUs, against one, predicted: {', '.join(parts)}. " if parts else ""
+    text = f"{most} {kinds}, against one, predicted: {', '.join(parts)}. " if parts else ""
     real = [f"{r['wire']} {significant(r['speedup'])} times" for r in measured if r["n"] == most]
     return text + (f"Measured: {', '.join(real)}." if real else "")
 
 
-def _scaling_table(items: Sequence[Labelled]) -> Table:
+def _scaling_table(items: Sequence[Labelled], kinds: str) -> Table:
     lines: list[tuple[str, ...]] = []
     several = len(items) > 1
     for item in items:
@@ -187,7 +192,7 @@ def _scaling_table(items: Sequence[Labelled]) -> Table:
             e = s.efficiency_fraction
             speed, tax = (DASH, DASH) if e is None else (_times(e * s.num_gpus), percent(1 - e))
             lines.append((*first, s.workload, s.strategy, s.wire, str(s.num_gpus), "measured", duration(s.step_seconds), speed, tax))
-    headings = ("workload", "strategy", "wire", "GPUs", "kind", "step", "as fast as one", "wire tax")
+    headings = ("workload", "strategy", "wire", kinds, "kind", "step", "as fast as one", "wire tax")
     return Table((*(["run"] if several else []), *headings), tuple(lines))
 
 
@@ -203,7 +208,7 @@ def _range(low: float | None, high: float | None, words: Any) -> str:
 
 
 def _key(p: Phase, several: bool) -> str:
-    where = "1 GPU" if p.num_gpus == 1 else f"{p.wire}, {p.num_gpus} GPUs"
+    where = p.kind if p.num_gpus == 1 else f"{p.wire}, {p.kind}"
     strategy = "" if p.strategy == "ddp" or p.num_gpus == 1 else f"{p.strategy}, "
     return f"{p.label}: {strategy}{where}" if several else f"{strategy}{where}"
 
@@ -221,5 +226,7 @@ def _phases_says(found: Sequence[Phase], keys: Sequence[str], several: bool) -> 
     parts = []
     for key in keys:
         waiting = next((p for p in found if _key(p, several) == key and p.name == "waiting for the wire"), None)
-        parts.append(f"{key}: {_total(found, key, several)}" + (f", {_share(waiting, found, several)} of it waiting" if waiting else ""))
+        slowed = next((p for p in found if _key(p, several) == key and p.name == "slowed by the wire"), None)
+        words = [f"{_share(part, found, several)} of it {word}" for part, word in ((slowed, "slowed"), (waiting, "waiting")) if part]
+        parts.append(", ".join([f"{key}: {_total(found, key, several)}", *words]))
     return "; ".join(parts) + "."

@@ -10,7 +10,7 @@ import altair as alt
 from wiretax.data.references import Curve, Reference, references
 from wiretax.show.charts import Chart, Table
 from wiretax.show.charts.colours import Palette
-from wiretax.show.charts.parts import WIDTH, colour_scale, digits, dressed, menu, rows, size_axis
+from wiretax.show.charts.parts import WIDTH, colour_scale, digits, dressed, log_ticks, menu, rows, size_axis
 from wiretax.show.series import Labelled, WirePoint, best_points, num_gpus, operation_order, wire_order, wire_points
 from wiretax.units import duration, gigabytes_per_second, rate, size
 
@@ -43,7 +43,7 @@ def busbw(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     mode = "(mode === 'best' || datum.mode === mode)" if len(modes) > 1 else "true"
     colour = alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke", symbolOpacity=1)
     x = size_axis([p.num_bytes for p in points])
-    y = alt.Y("busbw:Q").scale(type="log", nice=False).axis(title="busbw, GB/s", tickCount=6, labelExpr="format(datum.value, '~g')")
+    y = alt.Y("busbw:Q").scale(type="log", nice=False).axis(title="busbw, GB/s", tickCount=3, labelExpr="format(datum.value, '~g')")
     several = len(items) > 1
     base = (
         alt.Chart(rows([_row(p) for p in points]))
@@ -92,9 +92,11 @@ def latency(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     dash = alt.StrokeDash("line:N").scale(domain=names, range=[dashes[k % len(dashes)] for k in range(len(names))])
     base = alt.Chart(rows(values)).encode(
         x=size_axis([p.num_bytes for p in points]),
-        y=alt.Y("us:Q").scale(type="log", nice=False).axis(title="time, \u00b5s", tickCount=5, labelExpr="format(datum.value, '~g')"),
+        y=alt.Y("us:Q")
+        .scale(type="log", nice=False)
+        .axis(title="time, us", labelExpr="format(datum.value, '~g')", **log_ticks([p.seconds * 1e6 for p in points])),
         color=alt.Color("wire:N").scale(colour_scale(wires, palette)).legend(symbolType="stroke", symbolOpacity=1),
-        tooltip=["line:N", "wire:N", alt.Tooltip("size:Q", title="bytes"), alt.Tooltip("us:Q", format=".4~g", title="\u00b5s")],
+        tooltip=["line:N", "wire:N", alt.Tooltip("size:Q", title="bytes"), alt.Tooltip("us:Q", format=".4~g", title="us")],
     )
     line = base.mark_line(strokeWidth=2.2).encode(
         strokeDash=dash.legend(symbolStrokeColor=palette.ink) if len(names) > 1 else dash.legend(None)
@@ -106,7 +108,8 @@ def latency(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     return Chart(
         name="latency",
         title="Small messages",
-        caption="Time of one all-reduce where start-up rules. Eager is what a training loop pays, a CUDA graph what the wire needs.",
+        caption="Time of one all-reduce where start-up rules."
+        + (" Eager is what a training loop pays, a CUDA graph what the wire needs." if any(p.mode == "graph" for p in points) else ""),
         says=f"An all-reduce of {size(smallest)} takes, at best: {said}.",
         spec=dressed(alt.layer(line, dots).properties(width=WIDTH, height=260), palette),
         table=_latency_table(points, wires, several=several),
@@ -207,7 +210,7 @@ def _caption(*, on_gpus: bool, limits: bool) -> str:
     text = "Bus bandwidth as nccl-tests counts it, up is better."
     if limits:
         text += " At the right edge, the bar is what this machine should reach over that wire and its tick the expected value."
-    return text + (" Diamonds: a reference machine." if on_gpus else "")
+    return text + (" Dotted: a reference machine." if on_gpus else "")
 
 
 def _says(points: Sequence[WirePoint], wires: Sequence[str]) -> str:
