@@ -4,6 +4,7 @@
 #   make check ARGS="--quick"      any arguments of `wiretax check`
 #   make check PYTHON=/opt/conda/bin/python     use the torch of this Python
 #   make test                      the tests;  make test ARGS="tests/unit -k verdict"
+#   make report ARGS="RUN"         the page of a run, with charts; RUN is an id (wiretax runs) or a file
 #   make cases                     diagnose the public cases: right, wrong, forbidden;  ARGS=FOLDER for others
 #   make lint                      style, types, import arrows, spelling
 #   make docs                      write the generated blocks of README.md anew
@@ -15,10 +16,13 @@ BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
 SETUP := PYTHON="$(PYTHON)" VENV="$(VENV)" ./scripts/set_up
 
-.PHONY: check test cases lint docs clean
+.PHONY: check report test cases lint docs clean
 
 check: $(VENV)/.ready
 	@$(BIN)/wiretax check $(ARGS) || { code=$$?; [ $$code -eq 1 ] || exit $$code; }
+
+report: $(VENV)/.ready-report
+	@$(BIN)/wiretax report $(ARGS)
 
 test: $(VENV)/.ready-test
 	$(PYTEST) $(ARGS)
@@ -46,6 +50,6 @@ $(VENV)/.ready: pyproject.toml scripts/set_up
 	@$(SETUP)
 	@touch $@
 
-$(VENV)/.ready-test $(VENV)/.ready-lint: $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready
+$(VENV)/.ready-report $(VENV)/.ready-test $(VENV)/.ready-lint: $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready
 	@$(SETUP) $*
 	@touch $@

@@ -5,8 +5,8 @@ A plan stands between two lines, and is what ``wiretax plan`` prints today for t
     <!-- plan: --hours 40 --price 2 --currency USD --gpus 1,4 --efficiency 0.8 -->
     <!-- end of plan -->
 
-``offers.toml`` in the arguments is ``docs/planning_offers.toml``; ``pair.json`` is the recorded pair of H200s with its wire and the profile
-of a 1.7 B model, as the tests have it.
+``offers.toml`` in the arguments is ``docs/planning_offers.toml``; ``pair.json`` is the recorded pair of H200s of ``examples/h200x2``: its
+wires and the profile of its 1.7 B model in one file.
 """
 
 from __future__ import annotations
@@ -76,17 +76,13 @@ def _folder() -> Iterator[None]:
 
 
 def _write_pair(path: Path) -> None:
-    if str(ROOT / "tests") not in sys.path:
-        sys.path.append(str(ROOT / "tests"))
-    import recording
-    from recorded_h200x2 import overlaps, profile
+    """The wires of the example with the profile of one of its workloads: the same files that docs/predict.md predicts from."""
     from wiretax.model.training import Training
-    from wiretax.store.folder import save_run
+    from wiretax.store.folder import load_run, save_run
 
-    measured = recording.run()
-    measurements = replace(measured.measurements, overlap=overlaps())
-    run = replace(measured, measurements=measurements, training=Training(profiles=(profile("gpt1.7b", 4, 1),)))
-    save_run(run, path)
+    wires, profiles = (load_run(ROOT / "examples" / "h200x2" / name) for name in ("wires.json", "profiles.json"))
+    chosen = tuple(one for one in profiles.training.profiles if one.workload.name == "gpt1.7b")
+    save_run(replace(wires, training=Training(profiles=chosen)), path)
 
 
 if __name__ == "__main__":

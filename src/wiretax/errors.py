@@ -49,6 +49,10 @@ class BadDocument(BadInput):
     """A run file or recorded machine is damaged, from the future, or not one of ours."""
 
 
+INSTALL_REPORT = "In a clone: make report ARGS=RUN. Elsewhere: pip install 'wiretax[report]'"
+"""What to do where a page or a chart is asked for and what draws it is not there."""
+
+
 class MissingDependency(WiretaxError):
     """Something needed is not installed; ``do`` holds the command that installs it."""
 

@@ -86,7 +86,7 @@ def keep(run: Run, *, save: bool, out: Path | None) -> bool:
     """
     if save:
         try:
-            say(f"kept as {save_run(run)}")
+            say(f"kept as {save_run(run)}\n        a page of it: wiretax report {run.run_id}")
         except OSError as error:
             say(f"not kept: {runs_folder()} cannot be written ({error.strerror or error}); --out FILE writes elsewhere")
         except UsageError as error:

@@ -30,7 +30,8 @@ def command(
 ) -> int:
     """Make one HTML page of a run that needs nothing else: no server, no network, readable without scripts, prints.
 
-    RUN is an id (`wiretax runs` lists them), the beginning of one, or a file. Charts need: pip install 'wiretax[report]'
+    RUN is an id (`wiretax runs` lists them), the beginning of one, or a file. Charts need
+    what `make report` installs in a clone, or pip install 'wiretax[report]'.
     """
     from wiretax.cli.output import check_writable, print_text, say
     from wiretax.jobs.report import report, report_charts, report_markdown

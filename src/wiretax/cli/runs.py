@@ -179,5 +179,7 @@ def _render(found: list[Summary], console: Console) -> None:
         what = clean(one.gpus, 200)[:gpus]
         start = f"{clean(one.run_id, 32):{width}}  {made:16}  {clean(one.command, 9):8}"
         lines.append(f"{start}  {what:{gpus}}  {speed:>9}  {words}{tags}".rstrip())
+    if console.is_terminal:  # other programs read lines of runs, or --json
+        lines.insert(0, f"{'run':{width}}  {'made':16}  {'command':8}  {'machine':{gpus}}  {'busbw':>9}  verdict")
     text = "\n".join(lines)
     console.file.write(text.encode(console.encoding, "replace").decode(console.encoding) + "\n")

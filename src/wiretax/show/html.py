@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from wiretax.errors import MissingDependency
+from wiretax.errors import INSTALL_REPORT, MissingDependency
 from wiretax.model.comparison import Comparison
 from wiretax.model.run import Run
 from wiretax.show import svg
@@ -67,7 +67,7 @@ def _environment() -> Any:
     try:
         import jinja2
     except ModuleNotFoundError:
-        raise MissingDependency("A report page needs jinja2, which is not installed.", do="pip install 'wiretax[report]'") from None
+        raise MissingDependency("A report page needs jinja2, which is not installed.", do=INSTALL_REPORT) from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("wiretax.show"),
         autoescape=True,

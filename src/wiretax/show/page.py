@@ -47,7 +47,7 @@ class Tax:
     @property
     def uncertain(self) -> bool:
         """Whether the two ends differ so much that it is drawn."""
-        return self.high > self.low
+        return percent(self.high / 100) != percent(self.low / 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def _taxes(run: Run) -> tuple[Tax, ...]:
         paid = ""
         if run.price is not None and box is not None and count:
             paid = f"{money(box / count * row.num_gpus * (low + high) / 2, run.price.currency)} an hour"
-        taxes.append(Tax(row.wire, note, round(low * 100, 1), round(high * 100, 1), text, paid, measured is not None))
+        taxes.append(Tax(row.wire, note, low * 100, high * 100, text, paid, measured is not None))
     return tuple(taxes)
 
 

@@ -6,7 +6,7 @@ import re
 import threading
 from typing import Any
 
-from wiretax.errors import MissingDependency
+from wiretax.errors import INSTALL_REPORT, MissingDependency
 
 VEGA_LITE = "6.4"
 """The grammar's version that Altair 6.3 writes and the page's bundle draws."""
@@ -24,7 +24,7 @@ def _vl_convert() -> Any:
     try:
         import vl_convert
     except ModuleNotFoundError:
-        raise MissingDependency("Pictures of charts need vl-convert, which is not installed.", do="pip install 'wiretax[report]'") from None
+        raise MissingDependency("Pictures of charts need vl-convert, which is not installed.", do=INSTALL_REPORT) from None
     return vl_convert
 
 

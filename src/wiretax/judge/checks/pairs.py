@@ -99,8 +99,12 @@ def _finding(run: Run, slow: dict[tuple[int, int], Evidence]) -> Finding:
     one_gpu = hits == len(unordered) > 1
     # Without a topology a pasted matrix shows that a GPU is odd, not that its links allow more.
     sure = all(facts.path_between(run.machine, *pair) is not None for pair in unordered)
+    others = len(run.machine.gpus) - 1 if run.machine is not None else 0
+    to_all = one_gpu and hits == others > 2
     title = (
-        f"Every slow pair includes GPU {gpu}: {facts.pairs_text(unordered)}"
+        f"GPU {gpu} is slow to each of the {others} others; no other pair is"
+        if to_all
+        else f"Every slow pair includes GPU {gpu}: {facts.pairs_text(unordered)}"
         if one_gpu
         else f"{facts.pairs_text(unordered)} {'is' if len(unordered) == 1 else 'are'} far slower than the links allow"
     )
@@ -111,13 +115,22 @@ def _finding(run: Run, slow: dict[tuple[int, int], Evidence]) -> Finding:
         title=title,
         evidence=tuple(slow[pair] for pair in sorted(slow))[:10],
         effect=f"{len(unordered)} of {max(total, len(unordered))} pairs are slow, and a ring runs at its slowest pair's pace.",
-        remedy=best_pair_remedy(run)
+        remedy=(_leave_out(run, gpu) if to_all else best_pair_remedy(run))
         or (
             f"See which slot GPU {gpu} has (x1 or x4, or behind the chipset): `nvidia-smi -q -d PCIE`; leave it out, or move it."
             if one_gpu
             else "Check slot, riser and switch of these GPUs; the cause is not known."
         ),
         confirm="wiretax check --quick",
+    )
+
+
+def _leave_out(run: Run, odd: int) -> str:
+    """How to go on without one GPU."""
+    rest = tuple(gpu.index for gpu in run.machine.gpus if gpu.index != odd) if run.machine is not None else ()
+    return (
+        f"Leave GPU {odd} out: `export {facts.visible_devices(run.machine, rest)}`. "
+        "Or see which slot it has and how many of its links are up: `nvidia-smi -q -d PCIE`, `nvidia-smi nvlink -s`."
     )
 
 

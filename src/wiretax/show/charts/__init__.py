@@ -59,7 +59,7 @@ def charts_of(items: Sequence[Labelled], palette: Palette = PAGE) -> list[Chart]
     Raises:
         MissingDependency: Altair is not installed.
     """
-    from wiretax.errors import MissingDependency
+    from wiretax.errors import INSTALL_REPORT, MissingDependency
 
     try:
         from altair.utils.schemapi import debug_mode
@@ -68,7 +68,7 @@ def charts_of(items: Sequence[Labelled], palette: Palette = PAGE) -> list[Chart]
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("altair"):
             raise
-        raise MissingDependency("Charts need Altair, which is not installed.", do="pip install 'wiretax[report]'") from None
+        raise MissingDependency("Charts need Altair, which is not installed.", do=INSTALL_REPORT) from None
     # Altair would check every piece against the grammar's schema, a second a page; our tests draw each chart instead.
     with debug_mode(False):
         found = (
