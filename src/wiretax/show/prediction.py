@@ -184,5 +184,8 @@ def _ladder(run: Run, symbols: Symbols) -> list[RenderableType]:
             Text(rung.wire, style="bold"), f"{low} to {high}", *(symbols.dash if one is None else milliseconds(one) for one in times)
         )
     workload = run.forecasts[0].workload if run.forecasts else ""
-    note = Text(f"{symbols.severity['info']} two GPUs of one host; the same busbw is taken for more GPUs", style="dim")
+    note = Text(
+        f"{symbols.severity['info']} times at what is usual between the two; measured on two GPUs of one host, taken for more",
+        style="dim",
+    )
     return [indented(Text(f"{workload}: one all-reduce, 2 (N - 1) / N x bytes / busbw")), indented(table), indented(note)]

@@ -39,16 +39,19 @@ def scaling(run: Run, symbols: Symbols) -> list[Part]:
     """
     if not run.training.steps:
         return []
+    kind = "GPUs" if run.machine is None or run.machine.gpus else "ranks"
     measured: list[RenderableType] = []
     phases: list[RenderableType] = []
     for workload in dict.fromkeys(one.workload for one in run.training.steps):
         own = [one for one in run.training.steps if one.workload == workload]
-        measured += [indented(Text(workload)), indented(_table(own, _speed_columns(own, symbols), symbols))]
-        phases += [indented(Text(workload)), indented(_table(own, _phase_columns(own, symbols), symbols))]
+        measured += [indented(Text(workload)), indented(_table(own, _speed_columns(own, symbols), kind, symbols))]
+        phases += [indented(Text(workload)), indented(_table(own, _phase_columns(own, symbols), kind, symbols))]
     parts: list[Part] = [("Scaling", "really trained", measured), ("Where the time goes", "of one optimizer step", phases)]
     beside = predicted_beside_measured(run)
     if beside:
-        parts.append(("Predicted beside measured", "from one GPU's profile and the wire alone", _beside(beside, symbols)))
+        parts.append(
+            ("Predicted beside measured", f"from one {kind.removesuffix('s')}'s profile and the wire alone", _beside(beside, kind, symbols))
+        )
     return parts
 
 
@@ -109,9 +112,9 @@ def _speedup(step: StepTiming, symbols: Symbols) -> Text:
     return Text(f"{factor:.2f} {symbols.times}", style=style)
 
 
-def _table(items: Sequence[StepTiming], columns: Sequence[_Column], symbols: Symbols) -> Figures:
+def _table(items: Sequence[StepTiming], columns: Sequence[_Column], kind: str, symbols: Symbols) -> Figures:
     """Rows in the order in which they were trained."""
-    leading = [_Column("GPUs", lambda one: str(one.num_gpus))]
+    leading = [_Column(kind, lambda one: str(one.num_gpus))]
     leading.append(_Column("strategy", lambda one: symbols.dash if one.num_gpus == 1 else one.strategy, right=False))
     if len({one.wire for one in items if one.num_gpus > 1}) > 1:
         leading.append(_Column("wire", lambda one: symbols.dash if one.num_gpus == 1 else one.wire, right=False))
@@ -125,16 +128,20 @@ def _table(items: Sequence[StepTiming], columns: Sequence[_Column], symbols: Sym
     return table
 
 
-def _beside(pairs: Sequence[tuple[Forecast, StepTiming]], symbols: Symbols) -> list[RenderableType]:
+def _beside(pairs: Sequence[tuple[Forecast, StepTiming]], kind: str, symbols: Symbols) -> list[RenderableType]:
     """Step times, and peaks of memory where both are known."""
     times = [(forecast, step, forecast.step_seconds, step.step_seconds) for forecast, step in pairs]
     peaks = [(forecast, step, forecast.peak_memory_bytes, step.peak_memory_bytes) for forecast, step in pairs]
-    found = _compared(times, milliseconds, "low", symbols)
-    return found + _compared(peaks, memory, "memory: low", symbols)
+    found = _compared(times, milliseconds, kind, "low", symbols)
+    return found + _compared(peaks, memory, kind, "memory: low", symbols)
 
 
 def _compared(
-    rows: Sequence[tuple[Forecast, StepTiming, Interval | None, float | None]], words: Callable[[float], str], first: str, symbols: Symbols
+    rows: Sequence[tuple[Forecast, StepTiming, Interval | None, float | None]],
+    words: Callable[[float], str],
+    kind: str,
+    first: str,
+    symbols: Symbols,
 ) -> list[RenderableType]:
     """One quantity of all configurations in which it was predicted and measured, with the errors summed up below."""
     known = [(step, predicted, measured) for _, step, predicted, measured in rows if predicted is not None and measured]
@@ -142,8 +149,8 @@ def _compared(
         return []
     several = {name: len({getattr(step, name) for step, _, _ in known}) > 1 for name in ("workload", "wire", "batch_per_gpu")}
     table = Figures(keys=2 + sum(several.values()))
-    for heading in ("GPUs", "strategy", *(name.partition("_")[0] for name, are in several.items() if are)):
-        table.add_column(heading, justify="right" if heading in ("GPUs", "batch") else "left", no_wrap=True)
+    for heading in (kind, "strategy", *(name.partition("_")[0] for name, are in several.items() if are)):
+        table.add_column(heading, justify="right" if heading in (kind, "batch") else "left", no_wrap=True)
     for heading in (first, "predicted", "high", "measured", "error", ""):
         table.add_column(heading, justify="right", no_wrap=True)
     errors, inside = [], 0

@@ -1,12 +1,14 @@
 """Really trained steps in tables, and predicted beside measured."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from wiretax.model.forecast import Forecast, Interval
 from wiretax.model.run import Run, Tool
 from wiretax.model.training import Phases, StepTiming, Training
 from wiretax.show.scaling import predicted_beside_measured
 from wiretax.show.terminal import as_text
+from wiretax.store.folder import load_run
 
 RUN = Run(run_id="r", created_at="2026-11-30T00:00:00+00:00", tool=Tool(version="0"), command="scale", missing={"machine": "none"})
 
@@ -86,3 +88,10 @@ def test_what_was_not_predicted_or_has_no_base_is_shown_all_the_same():
 
 def test_nothing_trained_shows_no_table():
     assert "Scaling" not in shown([])
+
+
+def test_cpu_ranks_are_nowhere_called_gpus():
+    run = load_run(Path(__file__).parents[3] / "benchmarks" / "results" / "scale_cpu.json")
+    tables = as_text(run, 100).partition("Scaling")[2].partition("Findings")[0]
+    assert "ranks" in tables
+    assert "GPU" not in tables

@@ -20,8 +20,15 @@ def test_a_direct_pair_below_what_its_links_allow_is_a_problem_and_a_better_pair
 
 
 def test_a_gpu_common_to_all_slow_pairs_is_named():
+    rates = {**all_pairs(4, 27.0), (0, 3): 4.0, (1, 3): 4.0}
+    assert "Every slow pair includes GPU 3: 0-3, 1-3" in found(check, run(box(4, "PIX"), *direct(rates)))["pair-slow"].title
+
+
+def test_a_gpu_slow_to_all_others_is_left_out_by_a_command():
     rates = {**all_pairs(4, 27.0), (0, 3): 4.0, (1, 3): 4.0, (2, 3): 4.0}
-    assert "GPU 3" in found(check, run(box(4, "PIX"), *direct(rates)))["pair-slow"].title
+    finding = found(check, run(box(4, "PIX"), *direct(rates)))["pair-slow"]
+    assert finding.title == "GPU 3 is slow to each of the 3 others; no other pair is"
+    assert "`export CUDA_VISIBLE_DEVICES=0,1,2`" in finding.remedy
 
 
 def test_an_odd_pair_among_equals_is_found_even_when_the_link_was_not_read():
