@@ -81,10 +81,8 @@ def _said(run: Run) -> Iterator[Finding]:
     waiting = [o for o in seen.of(run, "nccl.fabric") if o.values.get("state") in ("in_progress", "not_started")]
     manager = seen.of(run, "fabric.manager")
     names = seen.gpu_names(run)
-    needless = (
-        bool(seen.of(run, "fabric.manager", event="nothing_to_do") or seen.of(run, "fabric.nvswitch", present=False))
-        or bool(names)
-        and all(_NEVER_BEHIND_A_SWITCH.search(name) for name in names)
+    needless = bool(seen.of(run, "fabric.manager", event="nothing_to_do") or seen.of(run, "fabric.nvswitch", present=False)) or (
+        bool(names) and all(_NEVER_BEHIND_A_SWITCH.search(name) for name in names)
     )
     failed = [o for o in manager if o.values.get("event") in ("failed", "inactive", "version_mismatch")]
     if needless and not _has_switches(run):

@@ -18,7 +18,7 @@ _VIRTUAL = re.compile(
 )
 _RDMA_DEVICE = re.compile(r"^(?:mlx[45]|bnxt_re|irdma|efa|rdmap|hfi1|qedr|cxgb|erdma|mlx5_bond)", re.IGNORECASE)
 _ENOUGH_MEMLOCK_BYTES = 2**30
-_REFUSED = re.compile(r"Bad address|[Nn]ot supported")
+_REFUSED = re.compile(r"bad address|not supported", re.IGNORECASE)
 
 STATUS_RETRY = (12, 13)
 """``IBV_WC_RETRY_EXC_ERR`` and ``IBV_WC_RNR_RETRY_EXC_ERR`` of rdma-core's verbs.h."""

@@ -228,7 +228,7 @@ def _errors(run: Run) -> tuple[Observation, ...]:
     """CUDA's error 217, from whatever asked for peer access. NCCL's staged path asks too (for cuMem), and that is another finding."""
     if any(_NO_PEER in seen.text(o, "message") for o in seen.warnings(run, "shm_cuda_failure")):
         return ()
-    asked = (*seen.warnings(run, "cuda_failure", "peer_failure"), *seen.of(run, "torch.cuda_error"))
+    asked = (*seen.warnings(run, "cuda_failure", "peer_failure", "ipc_failure"), *seen.of(run, "torch.cuda_error"))
     return tuple(o for o in asked if _NO_PEER in seen.text(o, "error"))
 
 
