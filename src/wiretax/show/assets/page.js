@@ -35,7 +35,7 @@
   };
   const fitted = (spec, room, name) => {
     if (room >= NARROW) return spec;
-    spec.config.legend = { ...spec.config.legend, columns: name === "step" ? 1 : room < 420 ? 2 : 3 };
+    spec.config.legend = { ...spec.config.legend, columns: name === "step" ? 1 : room < 420 ? 2 : 3, layout: { top: { direction: "vertical" } } };
     if (spec.vconcat || spec.hconcat || spec.concat) stacked(spec, room);
     if (name === "planner") {  // its sentence, a line a figure
       Object.assign(spec.vconcat[0].mark, { lineBreak: ", " });

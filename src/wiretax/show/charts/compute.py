@@ -39,7 +39,7 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
             "end": digits(max(r.together or 0.0, r.alone or 0.0) / scale),
             "state": "slow" if r.behind >= SLOW_FRACTION else "ok",
             "text": flops(r.together or r.alone or 0.0).partition(" ")[0]
-            + (f"   {percent(r.behind)} slower" if r.behind >= SLOW_FRACTION else ""),
+            + (f"  -{percent(r.behind)}" if r.behind >= SLOW_FRACTION else ""),
             "held": r.held_back,
         }
         for r in drawn
@@ -52,7 +52,11 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         colour: Any = alt.Color("run:N").scale(domain=[i.label for i in items], range=list(palette.runs)).legend(symbolType="square")
     else:
         colour = alt.Color("state:N").scale(domain=["ok", "slow"], range=[palette.wires["default"], palette.bad]).legend(None)
-    x = alt.X("rate:Q").scale(domain=[0, top / scale * 1.12], nice=False).axis(title=f"matrix products, {unit}", grid=True, tickCount=5)
+    x = (
+        alt.X("rate:Q")
+        .scale(domain=[0, top / scale * (1.32 if any(r.behind >= SLOW_FRACTION for r in drawn) else 1.12)], nice=False)
+        .axis(title=f"matrix products, {unit}", grid=True, tickCount=5)
+    )
     tip = ["gpu:N", alt.Tooltip("rate:Q", title=unit), alt.Tooltip("alone:Q", title="alone"), alt.Tooltip("held:N", title="held back by")]
     layers = [
         base.mark_bar(cornerRadiusEnd=3).encode(x=x, color=colour, tooltip=tip),
