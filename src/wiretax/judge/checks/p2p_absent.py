@@ -192,7 +192,8 @@ def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Findin
         remedy = f"Ask the driver with `rocm-smi --showtopoaccess`. {STAGED_REMEDY}."
     yield Finding(
         code="p2p-unsupported",
-        severity="warning",
+        # A sentence may speak of cards in general, or of another machine.
+        severity="info" if told else "warning",
         confidence=confidence,
         title=_whom(machine, refused, seen.of(run, "nccl.p2p_disabled"), bool(seen.of(run, "peer.access", all_pairs=True, access=False))),
         evidence=(*shown, *seen.lines((*said, *told), 2), *_rest(said)),
