@@ -422,6 +422,12 @@ VARIANTS = [
         [["p2p-unsupported*"]],
         ["p2p-hang-*"],
     ),
+    Variant(
+        "advice for those who hang",
+        {"n": "Set NCCL_P2P_DISABLE=1 only when P2P hangs.\nIf you see a hang in all_reduce, set NCCL_DEBUG=INFO.\n"},
+        [["needs-measurement"]],
+        ["*"],
+    ),
     # two models in one machine
     Variant(
         "an older card beside",

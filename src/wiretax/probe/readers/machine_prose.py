@@ -105,6 +105,12 @@ _NO_ACCESS = re.compile(
     re.IGNORECASE,
 )
 _IF = re.compile(r"\b(?:if|whether|when|unless|may|might|in case|some)\b", re.IGNORECASE)
+_ADVICE = re.compile(
+    r"\b(?:only (?:when|if|where)|in case|if your|if you (?:see|get|have|encounter))\b"
+    r".{0,60}?\b(?:hang|hung|stuck|crash|fail|slow|wrong|corrupt)",
+    re.IGNORECASE,
+)
+"""A guide says what to do if something hangs; that nothing hung."""
 _NO_GDR = re.compile(
     r"\b(?:haven't|have not|hasn't|not|isn't|without) (?:\w{1,12} ){0,2}(?:GPU ?Direct ?RDMA|GDR|nv_peer_mem|nvidia[_-]peermem)\b"
     r"|\b(?:GPU ?Direct ?RDMA|GDR|nv_peer_mem|nvidia[_-]peermem) (?:is|was|are|module is) (?:not|disabled|off)\b",
@@ -230,6 +236,8 @@ def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, s
             yield "seen", ""
         if outcome and not unless:
             yield from _boot(line, notes, clause, outcome)
+        if _ADVICE.search(clause):
+            continue
         wrong = _WRONG.search(clause) is not None
         # Wrapped prose has its subject on the line above.
         whole = f"{above} {clause}" if wrong and not _CONTEXT.search(clause) and text.startswith(clause) else clause
