@@ -12,7 +12,7 @@ from wiretax.model.run import Run
 def check(run: Run) -> Iterator[Finding]:
     """Reads NCCL's and RCCL's own words; where CUDA calls it unsupported, virtual GPUs are judged by their own check."""
     failed = [o for o in seen.warnings(run, "ipc_failure") if "not supported" not in seen.text(o, "error").lower()]
-    if failed:
+    if failed and not seen.warnings(run, "iommu"):  # RCCL names the cause itself
         yield Finding(
             code="ipc-failed",
             severity="problem",
