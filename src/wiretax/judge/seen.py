@@ -237,6 +237,15 @@ def nvlink_joins_all(run: Run) -> bool | None:
     return all(text(o, "path") in ("NVL", "NVB") for o in between) if between else None
 
 
+def infinity_fabric_joins_all(run: Run) -> bool:
+    """Whether Infinity Fabric (XGMI) joins every pair of AMD GPUs, and the driver refuses none."""
+    pairs = facts.unordered_pairs(run.machine)
+    count = len(facts.usable_gpus(run.machine))
+    paths = {facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu) for both in pairs}
+    refused = any(pair.peer_access is False for both in pairs for pair in both)
+    return paths == {"XGMI"} and len(pairs) == count * (count - 1) // 2 and not refused
+
+
 def pair_speeds(run: Run) -> dict[frozenset[int], tuple[float, Evidence]]:
     """Speeds of pairs that somebody wrote down, in bytes per second, with their lines.
 

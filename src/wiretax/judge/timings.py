@@ -76,12 +76,27 @@ def _rate(run: Run, entry: Observation, entries: list[Observation], metric: str)
     scope = _scope(run, entry)
     if scope == "unknown":
         scope = _scope_by_run_times(run, entry, base, share, count)
-    if scope == "unknown" and share > IMPOSSIBLE:
+    if scope == "unknown" and (share > IMPOSSIBLE or _column_counts_all(run, entry, entries, metric)):
         # One process of several would be faster than a process that is alone: so the figure counts all of them.
         scope = "global"
     best = share / count if scope == "global" else share
     worst = share if scope == "per_process" else share / count
     return Scaling(count, best, worst, base, entry, metric)
+
+
+def _column_counts_all(run: Run, entry: Observation, entries: list[Observation], metric: str) -> bool:
+    """Whether another row of the same column of a table is above what one process can do: then the whole column counts all GPUs."""
+    heading = seen.text(entry, "label").rpartition(" / ")[2]
+    if heading == seen.text(entry, "label"):
+        return False
+    for other in entries:
+        base = _base(other, entries)
+        same = other.source == entry.source and seen.text(other, "label").endswith(f" / {heading}")
+        if other is entry or not same or base is None or base.source != entry.source or (gpus_of(run, other) or 1) < 2:
+            continue
+        if _scope(run, other) == "unknown" and (seen.number(other, metric) or 0.0) > IMPOSSIBLE * (seen.number(base, metric) or 0.0):
+            return True
+    return False
 
 
 def _time(run: Run, entry: Observation, times: list[Observation]) -> Scaling | None:

@@ -26,7 +26,7 @@ def conclude(run: Run, findings: Sequence[Finding]) -> list[Finding]:
     if "no-gpu" in codes:
         return []
     log = seen.log(run)
-    joined = seen.nvlink_joins_all(run)
+    joined = seen.nvlink_joins_all(run) or seen.infinity_fabric_joins_all(run)
     direct = log is None or (log.classes <= {"p2p"} and not log.between)
     if joined and direct and not any(f.code in _DOUBTS for f in findings):
         return [_healthy(run, log)]
@@ -71,11 +71,12 @@ def _healthy(run: Run, log: seen.Log | None) -> Finding:
         shown += seen.lines(log.by_class.get("p2p", ()), 2)
         shown += seen.lines(seen.of(run, "nccl.p2p_type", all_direct_p2p=True), 1)
     uses = f", and NCCL uses it ({seen.transport_names(log.by_class['p2p'], 2)})" if log is not None and "p2p" in log.classes else ""
+    wire = "Infinity Fabric (XGMI)" if seen.infinity_fabric_joins_all(run) else "NVLink"
     return Finding(
         code="healthy",
         severity="info",
         confidence="likely",
-        title=f"NVLink joins all {f'{count} ' if count > 1 else ''}GPUs{uses}; nothing wrong is visible",
+        title=f"{wire} joins all {f'{count} ' if count > 1 else ''}GPUs{uses}; nothing wrong is visible",
         evidence=tuple(shown),
         effect="The links are there; what they deliver was not measured.",
         remedy="Nothing to do; `wiretax check` measures what they deliver.",

@@ -17,6 +17,9 @@ OWN_MEMORY_DIFFERS = 0.7
 
 WORKING = 0.5
 
+LOWER_LIMIT, LESS_POWER, HOT_CELSIUS = 0.8, 0.7, 83.0
+"""Limits are set by hand and differ clearly or not at all; NVIDIA's cards slow down at 83 to 90 degrees."""
+
 _THERMAL = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown"})
 _POWER = frozenset({"hw_power_brake_slowdown", "sw_power_cap"})
 
@@ -104,6 +107,8 @@ def _held_back(run: Run) -> Iterator[Finding]:
     busy = [gpu for gpu in facts.usable_gpus(run.machine) if (gpu.utilization_fraction or 0.0) >= WORKING]
     for gpu in busy:
         equals = [other for other in busy if other.index != gpu.index and other.name == gpu.name]
+        if equals and gpu.throttle_reasons is None:
+            yield from _by_the_table(gpu, equals)
         if not equals or gpu.throttle_reasons is None:
             continue
         own = set(gpu.throttle_reasons) - {reason for other in equals for reason in other.throttle_reasons or ()}
@@ -130,6 +135,34 @@ def _held_back(run: Run) -> Iterator[Finding]:
             confirm="nvidia-smi --query-gpu=index,clocks.sm,power.draw,power.limit,temperature.gpu,clocks_event_reasons.active "
             "--format=csv",
         )
+
+
+def _by_the_table(gpu: Gpu, equals: list[Gpu]) -> Iterator[Finding]:
+    """The default table has no reasons, but it has watts and degrees."""
+    watts = [other.power_watts for other in equals if other.power_watts]
+    limits = [other.power_limit_watts for other in equals if other.power_limit_watts]
+    degrees = [other.temperature_celsius for other in equals if other.temperature_celsius is not None]
+    if not watts or not limits or gpu.power_watts is None or gpu.power_limit_watts is None:
+        return
+    capped = gpu.power_limit_watts < LOWER_LIMIT * median(limits) and gpu.power_watts >= 0.95 * gpu.power_limit_watts
+    weak = gpu.power_watts < LESS_POWER * median(watts)
+    hot = gpu.temperature_celsius is not None and bool(degrees) and gpu.temperature_celsius >= max(HOT_CELSIUS, max(degrees) + 8)
+    if not (capped and weak) and not (hot and weak):
+        return
+    yield Finding(
+        code="straggler-power" if capped else "straggler-thermal",
+        severity="warning" if capped else "info",
+        confidence="likely" if capped else "possible",
+        title=f"GPU {gpu.index} works at a lower power limit than its equals, and at that limit"
+        if capped
+        else f"GPU {gpu.index} is far hotter than its equals and draws far less: it may be slowing itself down",
+        evidence=tuple(evidence(f"GPU {one.index}{_state(one)}", "machine.gpus") for one in (gpu, *equals[:3])),
+        effect="All other GPUs wait for it at every step.",
+        remedy=f"Give it the limit of the others (`sudo nvidia-smi -i {gpu.index} -pl {median(limits):.0f}`), and check its power cables."
+        if capped
+        else "Look at its reasons; improve its air flow or lower the limit of all: `sudo nvidia-smi -pl WATTS`.",
+        confirm="nvidia-smi --query-gpu=index,clocks.sm,power.draw,power.limit,temperature.gpu,clocks_event_reasons.active --format=csv",
+    )
 
 
 def _slower_clock(gpu: Gpu, equals: list[Gpu]) -> bool:

@@ -36,16 +36,18 @@ def _coded(xids: tuple[Observation, ...], codes: frozenset[int]) -> list[Observa
 
 
 def _lost(run: Run, xids: tuple[Observation, ...]) -> Iterator[Finding]:
-    lost = [*_coded(xids, LOST), *seen.of(run, "gpu.lost")]
+    told = [*_coded(xids, LOST), *seen.of(run, "gpu.lost")]
+    lost = told or _not_recovered(run)
     if not lost:
         return
-    where = sorted({seen.text(o, "pci_bus_id") for o in lost} - {""})
+    where = sorted({seen.text(o, "pci_bus_id") or seen.text(o, "device") for o in lost} - {""})
     errors = [o for o in seen.of(run, "pcie.aer") if o.values.get("severity") != "corrected"]
     yield Finding(
         code="gpu-lost",
         severity="critical",
-        confidence="certain",
-        title=f"{'GPU ' + ', '.join(where[:4]) if where else 'A GPU'} fell off the bus",
+        confidence="certain" if told else "likely",
+        title=f"{'GPU ' + ', '.join(where[:4]) if where else 'A GPU'} fell off the bus"
+        + ("" if told else ": its PCIe link failed, and the kernel could not bring it back"),
         evidence=seen.lines((*lost, *errors)),
         effect="It is gone until the machine is power-cycled; jobs that used it stop or hang, and NCCL's time-outs are only the echo.",
         remedy=(
@@ -60,6 +62,12 @@ def _lost(run: Run, xids: tuple[Observation, ...]) -> Iterator[Finding]:
         + " Power-cycle; on a rented machine give it back.",
         confirm="nvidia-smi -L && sudo dmesg | grep -iE 'xid|aer'",
     )
+
+
+def _not_recovered(run: Run) -> list[Observation]:
+    """GPUs that the kernel gave up after an error of their link that is no corrected one."""
+    grave = any(o.values.get("severity") != "corrected" for o in seen.of(run, "pcie.aer"))
+    return [o for o in seen.of(run, "pcie.not_recovered") if grave and seen.text(o, "driver") in ("nvidia", "amdgpu")]
 
 
 def _memory(run: Run, xids: tuple[Observation, ...]) -> Iterator[Finding]:
@@ -125,7 +133,7 @@ def _hung(run: Run) -> Iterator[Finding]:
 
 def _pcie(run: Run) -> Iterator[Finding]:
     errors = seen.of(run, "pcie.aer")
-    if errors and not _coded(seen.of(run, "xid"), LOST) and not seen.of(run, "gpu.lost"):
+    if errors and not _coded(seen.of(run, "xid"), LOST) and not seen.of(run, "gpu.lost") and not _not_recovered(run):
         grave = [o for o in errors if o.values.get("severity") != "corrected"]
         many = sum(seen.whole(o, "count") or 1 for o in errors)
         confidence: Confidence = "likely"

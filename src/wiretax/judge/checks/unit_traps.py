@@ -19,7 +19,8 @@ def check(run: Run) -> Iterator[Finding]:
     yield from _per_process(run)
     yield from _flipped(run)
     yield from _fewer_steps(run)
-    yield from _kept_steps(run)
+    kept = list(_kept_steps(run))
+    yield from kept or _equal_steps(run)
     yield from _batch(run)
     yield from _bits(run)
     yield from _average(run)
@@ -137,6 +138,33 @@ def _kept_steps(run: Run) -> Iterator[Finding]:
         "Divide the steps by the number of GPUs (a DistributedSampler does it for an epoch; schedules that count iterations must be told), "
         "and compare samples per second of all GPUs together.",
         confidence="likely",
+    )
+
+
+def _equal_steps(run: Run) -> Iterator[Finding]:
+    """As many steps on several GPUs as on one, in about the time: no gain, or N times the data in one go."""
+    found = [
+        s
+        for s in timings.scalings(run)
+        if s.metric == "run_time"
+        and (steps := seen.number(s.entry, "steps"))
+        and (base := seen.number(s.base, "steps"))
+        and timings.SAME_WORK * base < steps <= base / timings.SAME_WORK
+        and s.best >= timings.SAME_WORK
+        and s.worst < timings.SAME_WORK
+    ]
+    if not found:
+        return
+    one = max(found, key=lambda scaling: scaling.best)
+    yield _finding(
+        f"Both runs make about as many steps ({seen.number(one.base, 'steps'):.0f} and {seen.number(one.entry, 'steps'):.0f}): "
+        "steps are not divided by the GPUs by themselves",
+        seen.lines([o for s in found for o in (s.base, s.entry)]),
+        f"If each GPU kept its batch, {one.num_gpus} GPUs went through {one.num_gpus} times the samples, and nothing is wrong; if the "
+        "global batch stayed, they bring nothing.",
+        f"Divide steps per epoch by the number of GPUs ({one.num_gpus}), or compare samples per second of all GPUs together.",
+        "info",
+        "likely",
     )
 
 

@@ -32,7 +32,9 @@ _YAML = re.compile(rf"\s*{NAME}:\s{{1,4}}['\"]?([^'\"\s]{{1,120}})['\"]?\s*$")
 _KUBERNETES_NAME = re.compile(rf"\s*-\s{{1,4}}name:\s{{1,4}}['\"]?{NAME}['\"]?\s*$")
 _KUBERNETES_VALUE = re.compile(r"\s*value:\s{1,4}['\"]?([^'\"\s]{1,120})['\"]?\s*$")
 _CODE = re.compile(rf"os\.environ(?:\[|\.setdefault\(|\.update\(\{{)\s?['\"]{NAME}['\"]\]?\s?[=,:]\s?['\"]([^'\"]{{0,120}})['\"]")
-INLINE = re.compile(rf"(?:^|\s){NAME}=(\S{{0,120}})")
+INLINE = re.compile(rf"(?:^|[\s`'\"(]){NAME}=([^\s`'\"),;]{{0,120}})")
+_OPTION = re.compile(r"(?:^|\s)(?:-x|-e|--env|-genv|-env|env|export|set)[= ]\s{0,4}['\"]?$")
+"""In front of a variable that stands behind the program's name: it is handed on and not talked of."""
 _PROGRAM = re.compile(
     r"(?:^|[\s/])(torchrun|python3?|mpirun|mpiexec|srun|accelerate|deepspeed|vllm|nvidia-smi|\w{2,20}_perf|docker|sglang)\s"
 )
@@ -115,9 +117,12 @@ def _assignments_elsewhere(line: Line, notes: pasted.Notes) -> bool:
         for name, value in _CODE.findall(text):
             notes.add(line.number, "environment.code", name=name, value=value)
             found = True
-    program = _PROGRAM.search(text + " ") if "=" in text else None
-    if program:
+    programs = list(_PROGRAM.finditer(text + " ")) if "=" in text else []
+    if programs:
+        program, last = programs[0], programs[-1].start(1)
         for match in INLINE.finditer(text):
+            if match.start(1) > last and not _OPTION.search(text[max(0, match.start(1) - 16) : match.start(1)]):
+                continue
             notes.add(line.number, "environment.command", name=match.group(1), value=match.group(2), program=program.group(1))
             found = True
     return found

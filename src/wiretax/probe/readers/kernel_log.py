@@ -8,6 +8,7 @@ Observations:
     ``gpu.lost``: ``pci_bus_id``, ``gpu`` (None), ``message``: fallen off the bus.
     ``nvlink.fatal``: ``pci_bus_id``, ``link``, ``message`` (of Xid 74).
     ``pcie.aer``: ``device`` (that reports or is reported), ``severity`` (``corrected``, ``nonfatal``, ``fatal``), ``layer``.
+    ``pcie.not_recovered``: ``device``, ``driver``: a fatal error after which the kernel could not bring the device back.
     ``pcie.bandwidth_limited``: ``device``, ``available_gbit_per_second``, ``limited_by``, ``generation``, ``width``,
     ``capable_gbit_per_second``, ``capable_generation``, ``capable_width``: the kernel's own finding at boot.
     ``pcie.link_down``: ``device``, ``message``.
@@ -52,6 +53,7 @@ _BUS_ERROR = re.compile(
     rf"({_ADDRESS}): (?:AER: )?PCIe Bus Error: severity=(Corrected|Uncorrected|Uncorrectable)"
     r"(?: \((Fatal|Non-Fatal)\))?, type=([\w ]{3,30})"
 )
+_NOT_RECOVERED = re.compile(rf"([\w-]{{2,24}}) ({_ADDRESS}): (?:AER: can't recover|device has no AER-aware driver)")
 _LIMITED = re.compile(
     rf"({_ADDRESS}): ({_NUMBER}) Gb/s available PCIe bandwidth, "
     rf"limited by ({_NUMBER}) GT/s(?: PCIe)? x(\d{{1,2}}) link at ({_ADDRESS})"
@@ -162,6 +164,10 @@ def _pcie(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:
     if error:
         device, kind, fatal, layer = error.groups()
         notes.add(number, "pcie.aer", device=pci_bus_id(device), severity=_severity(kind, fatal), layer=layer.strip())
+        return True
+    given_up = _NOT_RECOVERED.search(text) if "AER" in text else None
+    if given_up:
+        notes.add(number, "pcie.not_recovered", device=pci_bus_id(given_up.group(2)), driver=given_up.group(1))
         return True
     limited = _LIMITED.search(text) if "limited by" in text else None
     if limited:

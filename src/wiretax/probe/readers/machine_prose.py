@@ -72,6 +72,7 @@ _CONTEXT = _words(
     r"nccl\w*|(?:simple)?p2p\w*|peer|all_?reduce\w*|collectives?|ddp|fsdp|init_process_group|multi-?gpu|gpus|ranks?|workers?|barrier|dist\w*|training|"
     "torchrun|deepspeed|accelerate"
 )
+_BY = re.compile(r"->|=>|:|\b(?:with|set|using|setting|export)\b", re.IGNORECASE)
 _UNLESS = re.compile(r"\b(?:unless|except (?:with|when|if)|until)\b", re.IGNORECASE)
 _BOOT = re.compile(
     r"(?P<act>\b(?:disabl(?:e|ed|es|ing)|turn(?:ed|ing)? off|switch(?:ed|ing)? off|without|no)\b.{0,20}?)?"
@@ -231,7 +232,7 @@ def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, s
             if variable:
                 notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome="ok")
             yield from _boot(line, notes, cure, "ok")
-        elif variable and outcome and re.search(r"->|=>|:|\b(?:with|set|using|setting)\b", clause, re.IGNORECASE):
+        elif variable and outcome and (_BY.search(clause) or not re.search(r"\w", clause[: variable.start(1)])):
             notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome=outcome)
             yield "seen", ""
         if outcome and not unless:

@@ -106,7 +106,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
     ("foreign_communicator", r"corrupted comm object detected"),
     ("ipc_failure", r"(?P<call>(?:cuda|hip)Ipc\w{1,40}) failed ?: (?P<error>.{1,120})"),
     ("memlock", (
-        r"Call to (?P<call>ibv_\w{0,12}(?:reg_mr|create_cq|create_qp|alloc_pd)\w{0,12}) failed(?: with error)? "
+        r"Call to (?P<call>ibv_\w{0,12}(?:reg_mr|create_cq|create_qp|alloc_pd)\w{0,12}) failed(?: with error)?:? ?"
         r"(?P<error>Cannot allocate memory)"
     )),
     ("ib_call", r"Call to (?P<call>(?:ibv|mlx5dv)_\w{1,40}(?:\(\))?) (?:failed|returned)(?: with(?: error)?)? ?(?P<error>.{0,160})"),

@@ -61,6 +61,8 @@ _COMMAND = re.compile(
 )
 _COMMAND_COUNT = re.compile(r"--?(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|np|n|ntasks)[= ](\d{1,4})\b")
 _VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES=['\"]?(\d{1,3}(?:,\d{1,3}){0,31})")
+_PROFILED = re.compile(r"enumerate\(DataLoader\)#\S{1,80}\s{1,20}(?:[\d.]{1,9}%\s{1,20}\S{1,16}\s{1,20})([\d.]{1,9})%\s")
+"""The loader's row of torch's profiler: its second percentage is its share of all the CPU's time."""
 _WORLD = re.compile(
     r"(?:Starting with|Num processes:|using world size:|world[ _]size[:=]|Num GPUs used ?:|distributed_world_size=)\s{0,4}(\d{1,5})\b",
     re.IGNORECASE,
@@ -71,6 +73,11 @@ _RULES: tuple[tuple[str, re.Pattern[str], tuple[tuple[int, str, float], ...]], .
     (
         "detectron2",
         re.compile(rf"\btime: {_F}\s{{1,4}}last_time: [\d.]{{1,12}}\s{{1,4}}data_time: {_F}"),
+        ((1, "step", 1.0), (2, "data", 1.0)),
+    ),
+    (
+        "torchvision",
+        re.compile(rf"\btime: {_F}(?: \([\d.]{{1,12}}\))?\s{{1,4}}data: {_F}\b"),
         ((1, "step", 1.0), (2, "data", 1.0)),
     ),
     (
@@ -107,7 +114,7 @@ _MANY_STEPS = 200
 _HINTS = (
     "/s", "s/", "train_", "batch size", "Num examples", "Accumulation", "time: ", "Time", "SamplesPerSec", "time (ms)", "elapsed time",
     "TFLOP", "tps:", "mg/sec", "ms/step", "wps", "torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", "horovodrun", "loss",
-    "orld", "Num GPUs", "processes", "Speed:",
+    "orld", "DataLoader", "Num GPUs", "processes", "Speed:",
 )  # fmt: skip
 
 
@@ -219,6 +226,12 @@ class _Reader:
             self._lines.add(line.number)
         if "[" in text and "<" in text:
             self._bar(line, heading, run)
+        profiled = _PROFILED.search(text) if "DataLoader" in text else None
+        if profiled:
+            waited: dict[str, Scalar] = {"step_seconds": None, "data_seconds": None, "fraction": float(profiled.group(1)) / 100}
+            tags = run.context.tags() | {"workload": "training", "label": text.strip()[:80], "framework": "torch profiler", "lines": 1}
+            self._notes.add(line.number, "training.data_wait", **waited, **tags)
+            self._lines.add(line.number)
         for framework, pattern, parts in _RULES:
             match = pattern.search(text)
             if match:

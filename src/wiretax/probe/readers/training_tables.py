@@ -38,6 +38,9 @@ _MEASURE_HEADING = re.compile(r"\b(?:busbw|algbw|bandwidth|bw|speed|rate)\b", re
 _SETTING = re.compile(r"\b[A-Z][A-Z0-9]{1,12}_[A-Z0-9_]{1,40}=\S{1,40}")
 _RULE = re.compile(r"[\s|:+=-]+")
 _NUMBER = re.compile(r"\s*[~\u2248]?(\d[\d,]{0,18}(?:\.\d{1,9})?)\s?(?:[a-zA-Z\u00b5%/]{0,14})?\s*(?:\([^)]{0,40}\))?\s*")
+_THOUSANDS = re.compile(r"\s?[kK](?![A-Za-z])")
+_COUNTED = frozenset({"tokens_per_second", "samples_per_second"})
+"""What people write in thousands: ``1.8k``."""
 _NOTHING = re.compile(r"\s*(?:-+|\u2013|\u2014|n/?a|nan|oom|x|\?)?\s*", re.IGNORECASE)
 _MEASURES = (
     "steps_per_second",
@@ -248,6 +251,8 @@ def _read_row(
         if column.dimension is None or not match:
             continue
         value = float(match.group(1).replace(",", ""))
+        if column.dimension in _COUNTED and _THOUSANDS.match(cell, match.end(1)):
+            value *= 1e3
         here = column.context.over(context)
         _note(number, value, column, here, label, table, notes)
         if column.dimension == "seconds" and not _PHASE_HEADING.search(column.heading):

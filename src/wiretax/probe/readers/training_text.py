@@ -173,6 +173,7 @@ class _Line:
         self._label = text.strip(" #*-\t")[:80]
         self._phases: dict[str, float] = {}
         self._only_count: int | None = None
+        self._only_steps: Word | None = None
         self._found = False
         self._is_predicted = _PREDICTED.search(text) is not None
         self._says_training = _TRAINING.search(text) is not None
@@ -205,6 +206,11 @@ class _Line:
         lender = self._unit(tokens, head)
         counts = {int(word.value) for word in tokens if word.kind == "count" and word.value is not None}
         self._only_count = counts.pop() if len(counts) == 1 else None
+        steps = [word for word in tokens if word.kind == "quantity" and word.dimension == "steps"]
+        times = [word for word in tokens if word.kind == "quantity" and word.dimension == "seconds"]
+        if len(steps) == len(times) == 1 and len(measured(tokens)) == 2:
+            # "1000 steps, 612 s": a comma does not part what belongs together.
+            self._only_steps = steps[0]
         trailing = re.search(r"\(([^()]{2,60})\)\s*$", text)
         if trailing and self._only_count is not None and (behind := context_of(words(trailing.group(1))).num_gpus) is not None:
             around = replace(around, num_gpus=around.num_gpus or behind)
@@ -276,7 +282,7 @@ class _Line:
 
     def _quantities(self, tokens: list[Word], context: Context, clause: list[Word]) -> None:
         figures = measured(tokens)
-        steps = next((word for word in figures if word.dimension == "steps"), None)
+        steps = next((word for word in figures if word.dimension == "steps"), self._only_steps)
         pair = next((word.pair for word in clause if word.kind == "pair"), None)
         if steps is not None and steps.value and context.num_gpus is not None and not any(w.dimension == "seconds" for w in figures):
             self._add("training.steps", context, steps=int(steps.value))
