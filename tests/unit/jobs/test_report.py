@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -91,18 +89,3 @@ def test_a_comparison_needs_two_runs_and_labels_that_differ() -> None:
         compare([sample_runs.h200_pair()] * 2, labels=["a", "a"])
     with pytest.raises(UsageError, match="not an expression"):
         compare([sample_runs.h200_pair()] * 2, fail_if=["nonsense"])
-
-
-def test_a_report_of_8_gpus_with_all_parts_takes_under_3_seconds_from_a_cold_start(tmp_path: Path) -> None:
-    path = save_run(report_runs.many(8, everything=True), tmp_path / "run.json")
-    command = [sys.executable, "-m", "wiretax", "report", str(path), "--html", str(tmp_path / "p.html")]
-    took = []
-    for _ in range(3):
-        # Wall time on an idle machine is at most this; on a busy one only the processor's time says what the code takes.
-        before = os.times()
-        subprocess.run(command, check=True, capture_output=True)
-        after = os.times()
-        took.append(after.children_user + after.children_system - before.children_user - before.children_system)
-        if took[-1] < 3:
-            return
-    assert min(took) < 3, took
