@@ -127,6 +127,8 @@ def _verbs(run: Run) -> Iterator[Finding]:
             confirm="show_gids && ib_write_bw -d DEVICE PEER",
         )
     registering = [o for o in calls if re.search(r"reg_(?:dmabuf_)?mr", seen.text(o, "call")) and _REFUSED.search(seen.text(o, "error"))]
+    if seen.of(run, "rdma.gpu_buffer"):
+        registering += seen.of(run, "rdma.not_registered")
     dmabuf = any("dmabuf" in seen.text(o, "call") for o in registering)
     if registering and not seen.warnings(run, "memlock"):
         yield Finding(
@@ -232,6 +234,9 @@ def _interface(run: Run) -> Iterator[Finding]:
         )
         return
     failures = [*seen.warnings(run, "connect"), *seen.of(run, "nccl.connect_retry")]
+    of_mpi = [o for o in seen.of(run, "mpi.connect_failed") if _is_private_bridge(seen.text(o, "address"))]
+    if of_mpi:
+        yield _mpi_interface(of_mpi)
     chosen = [*seen.of(run, "nccl.bootstrap"), *seen.of(run, "nccl.interface", net="Socket", index=0)]
     odd = [o for o in chosen if _VIRTUAL.match(seen.text(o, "interface"))]
     towards = [o for o in failures if _is_private_bridge(seen.text(o, "address"))]
@@ -265,6 +270,20 @@ def _wrong_interface(failures: list[Observation], odd: list[Observation], severi
         remedy="Choose the interface that joins the hosts: `export NCCL_SOCKET_IFNAME=eth0` (or exclude: `^docker,lo,virbr`), on all "
         "hosts.",
         confirm="NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=eth0 wiretax check --quick 2>&1 | grep 'NET/Socket'",
+    )
+
+
+def _mpi_interface(failures: list[Observation]) -> Finding:
+    return Finding(
+        code="wrong-interface",
+        severity="problem",
+        confidence="likely",
+        title="Open MPI connects to an address that is another machine on each host (a container bridge, or loopback)",
+        evidence=seen.lines(failures, 3),
+        effect="The ranks do not start, or hang at their first message.",
+        remedy="Leave those interfaces out, for MPI and for NCCL: `mpirun --mca btl_tcp_if_exclude lo,docker0,virbr0 --mca "
+        "oob_tcp_if_exclude lo,docker0,virbr0 -x NCCL_SOCKET_IFNAME=^lo,docker0,virbr0`, or name the one that joins the hosts.",
+        confirm="ip -br addr",
     )
 
 

@@ -212,6 +212,7 @@ def _said_so(run: Run) -> tuple[Observation, ...]:
         *(o for o in seen.of(run, "nccl.p2p_type") if o.values.get("all_cuda_p2p") is False),
         *(o for o in seen.of(run, "amd.link") if o.values.get("access") is False),
         *seen.of(run, "framework.custom_all_reduce", reason="no_p2p"),
+        *seen.of(run, "framework.peer_refused"),
         *_waived(run),
         *_errors(run),
     )

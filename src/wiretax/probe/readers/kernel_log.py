@@ -44,6 +44,9 @@ _SYSLOG = re.compile(r"(?:\w{3} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S{8,24})
 _XID = re.compile(rf"NVRM: Xid \((?:PCI:)?({_ADDRESS})\): (\d{{1,4}})(?:, pid=([^,]{{1,20}}))?(?:, name=([^,]{{0,60}}))?,? ?(.{{0,240}})")
 _SXID = re.compile(rf"SXid \((?:PCI:)?({_ADDRESS})\): (\d{{4,6}}), (Fatal|Non-fatal)?,? ?(.{{0,200}})", re.IGNORECASE)
 _LOST = re.compile(rf"(?:NVRM|nvidia).{{0,80}}?({_ADDRESS}).{{0,60}}?fallen off the bus", re.IGNORECASE)
+_NAMED = re.compile(rf"NVRM: The NVIDIA GPU ({_ADDRESS})\s*$")
+_LOST_BELOW = re.compile(r"NVRM:\s{1,40}fallen off the bus", re.IGNORECASE)
+"""Newer drivers break the sentence: the address on one line, what became of the GPU two lines below."""
 _PREVIOUS = re.compile(r"\bprevious Xid (\d{1,4})\b")
 _LINK = re.compile(r"NVLink: .{0,60}?link (\d{1,2})", re.IGNORECASE)
 _AER = re.compile(
@@ -127,7 +130,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     )
 
 
-def _xid(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:
+def _xid(text: str, number: int, notes: Notes, facts: dict[str, str]) -> bool:
     if "NVRM" not in text and "SXid" not in text:
         return False
     found = _XID.search(text)
@@ -152,7 +155,17 @@ def _xid(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:
     lost = _LOST.search(text)
     if lost:
         notes.add(number, "gpu.lost", pci_bus_id=pci_bus_id(lost.group(1)), gpu=None, message="GPU has fallen off the bus")
-    return lost is not None
+        return True
+    named = _NAMED.search(text)
+    if named:
+        facts["named_gpu"] = named.group(1)
+        return True
+    if _LOST_BELOW.search(text):
+        last_named = facts.pop("named_gpu", None)
+        where = pci_bus_id(last_named) if last_named else None
+        notes.add(number, "gpu.lost", pci_bus_id=where, gpu=None, message="GPU has fallen off the bus")
+        return True
+    return False
 
 
 def _pcie(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:

@@ -111,6 +111,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
     )),
     ("ib_call", r"Call to (?P<call>(?:ibv|mlx5dv)_\w{1,40}(?:\(\))?) (?:failed|returned)(?: with(?: error)?)? ?(?P<error>.{0,160})"),
     ("ib_call", r"(?P<call>ibv_\w{1,40})\(\) failed with error (?P<error>.{1,120})"),
+    ("ib_call", r"(?P<call>ibv_reg\w{0,12}_mr) ?\([^()]{0,40}\)[^:]{0,20}failed: (?P<error>.{1,120})"),
     (
         "ib_completion",
         (

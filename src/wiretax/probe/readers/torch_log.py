@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,6 +18,11 @@ FORMAT = "torch log"
 _MAX_LINE = 4_000
 _MAX_OBSERVATIONS = 4_000
 _LAST_ERROR_LINES = 3
+_BARE_WARNING = re.compile(
+    r"Duplicate GPU detected ?: rank \d|Got completion (?:from peer \S{1,120} )?with (?:error|status)"
+    r"|ibv_reg\w{0,12}_mr ?\([^()]{0,40}\)[^:]{0,20}failed"
+)
+"""NCCL's words (and its library calls) that nothing else prints, in texts that lost what stood in front of them."""
 
 
 @dataclass(slots=True)
@@ -60,6 +66,10 @@ def read(text: Text) -> tuple[Piece, ...]:
                 continue
         if words.rstrip().endswith("Last error:"):
             awaiting = _LAST_ERROR_LINES
+        if _BARE_WARNING.search(words) and "NCCL WARN" not in words:
+            add(number, *warning(words.strip(), None), words)
+            understood.add(number)
+            continue
         if not TELLING.search(words):
             if HARMLESS.match(words):
                 understood.add(number)

@@ -24,6 +24,7 @@ torch.backend                backend (gloo, nccl, mpi, ...)
 torch.gloo_error             error
 torch.gloo_loopback          gloo fell back to the loopback address
 torch.connect_failed         host, port, error
+mpi.connect_failed           address, error: Open MPI's own connection between hosts
 torch.store_timeout          text, joined, expected
 torch.store_closed           rank, error: the store at rank 0 closed the connection while this rank asked it for NCCL's id
 torch.device_guess           rank: the rank's GPU is not known when the first collective runs
@@ -47,6 +48,9 @@ gpus.imbalance               gpu, than
 framework.custom_all_reduce  framework, reason (pcie_only, no_p2p, world_size, across_nodes, not_built, other)
 framework.p2p_switched_off   framework: P2P and InfiniBand are switched off by the framework itself (accelerate on RTX 40)
 framework.old_kernel         found, needed: a Linux kernel on which processes hang (accelerate's warning)
+framework.peer_refused       source_gpu, target_gpu: Paddle could not switch peer access on
+rdma.gpu_buffer              perftest took its buffer from a GPU
+rdma.not_registered          error: perftest could not register its buffer with the network card
 framework.nccl               version: what a framework says it uses
 ============================ ===================================================================================================
 """
@@ -105,7 +109,23 @@ _TYPES: dict[str, Callable[[str], Scalar]] = {
         ),
         int,
     ),
-    **dict.fromkeys(("last_started", "last_completed", "gpu", "than", "code", "exit_code", "port", "joined", "expected", "signal"), int),
+    **dict.fromkeys(
+        (
+            "last_started",
+            "last_completed",
+            "gpu",
+            "than",
+            "code",
+            "exit_code",
+            "port",
+            "joined",
+            "expected",
+            "signal",
+            "source_gpu",
+            "target_gpu",
+        ),
+        int,
+    ),
     **dict.fromkeys(("timeout_seconds", "ran_seconds"), _milliseconds),
     "seconds": float,
 }
@@ -194,6 +214,7 @@ RULES: tuple[Rule, ...] = (
         r"\[?\(?(?P<host>[^\s\[\](),]{1,255})\]?(?::|, )(?P<port>\d{1,5})\)?"
         r"(?: \((?P<error>[^()]{1,160}(?:\([^()]{0,60}\)[^()]{0,60})?)\))?",
     ),
+    _rule("mpi.connect_failed", r"btl_tcp\w{0,30}\.c:.{0,160}connect\(\) to (?P<address>\S{1,120}) failed: (?P<error>.{1,120})"),
     _rule("torch.connect_failed", r"server socket has failed to (?:listen|bind).{0,80}(?P<error>[Aa]ddress already in use)"),
     _rule(
         "torch.store_timeout",
@@ -249,8 +270,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "torch.shared_memory",
-        r"(?P<error>killed by signal: Bus error.{0,160}|out of shared memory|unable to (?:write to file|open shared memory object"
-        r"|mmap \d{1,15} bytes from file) </?torch_\w{1,60}>.{0,120})",
+        r"(?P<error>killed by signal: Bus(?: error.{0,160}|\s{0,4}$)|out of shared memory|unable to (?:write to file"
+        r"|open shared memory object|mmap \d{1,15} bytes from file) </?torch_\w{1,60}>.{0,120})",
     ),
     _rule("torch.rank_failed", r"mpirun noticed that process rank (?P<rank>\d{1,7}) .{0,200}exited on signal (?P<signal>\d{1,2})"),
     _rule("torch.rank_failed", r"process (?P<rank>\d{1,7}) terminated with signal SIGKILL", signal=9),
@@ -312,6 +333,9 @@ RULES: tuple[Rule, ...] = (
         r"Detected kernel version (?P<found>\d{1,3}(?:\.\d{1,6}){1,3})\S{0,40}, which is below the recommended minimum of "
         r"(?P<needed>\d{1,3}(?:\.\d{1,6}){1,3})",
     ),
+    _rule("framework.peer_refused", r"Cannot enable P2P access from (?P<source_gpu>\d{1,4}) to (?P<target_gpu>\d{1,4})"),
+    _rule("rdma.gpu_buffer", r"allocated GPU buffer address at"),
+    _rule("rdma.not_registered", r"(?P<error>Couldn't (?:allocate|register GPU) MR|[Ff]ailed to create mr)"),
     _rule("framework.nccl", r"vLLM is using nccl==(?P<version>\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)", framework="vllm"),
 )  # fmt: skip
 """In order: the first that matches wins, except that ``torch.work_status`` may stand beside any other."""
@@ -321,7 +345,7 @@ TELLING = re.compile(
     r"|[Rr]ank|allreduce|all_reduce|all-reduce|DDP|find_unused|reduction|bucket view|ready twice|producing loss|[Rr]edirects|RTX"
     r"|kernel version|different devices|ECC|NVLink|peer (?:mapping|access)|many workers|kernel image|illegal memory|exitcode|Signal[ :]"
     r"|hostname to a|connect to|\+cpu|talled|undefined symbol|processes registered|GLOBAL_RANK|signal|return code|srun: |oom[-_]kill"
-    r"|OOMKilled|low on memory"
+    r"|OOMKilled|low on memory|P2P access|btl_tcp|allocate MR|create mr|Got completion"
     r"|rror |driver|initialized|shared memory"
 )
 """A line without any of these words matches no rule."""
