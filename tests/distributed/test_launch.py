@@ -11,14 +11,14 @@ import pytest
 
 from wiretax.launch.collect import collect
 from wiretax.launch.plan import LaunchPlan, Stage
-from wiretax.launch.processes import descendants
+from wiretax.launch.processes import descendants, look_up
 from wiretax.launch.run_folder import run_folder
 from wiretax.launch.torchrun import launch
 
 pytestmark = pytest.mark.ranks
 
 HERE = str(Path(__file__).parent)
-ENVIRONMENT = {**os.environ, "PYTHONPATH": HERE}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (HERE, os.environ.get("PYTHONPATH"))))}
 
 
 def stage(name, function="count", **arguments):
@@ -46,7 +46,8 @@ def test_stages_run_in_order_each_with_its_own_environment():
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "number"), [("kill", "rank_died", signal.SIGKILL), ("raise", "error", None), ("exit", "error", None)]
+    ("how", "kind", "number"),
+    [("kill", "rank_died", signal.SIGKILL), ("raise", "error", None), ("exit", "error", None), ("end_quietly", "error", None)],
 )
 def test_a_stage_child_that_dies_is_named_and_the_next_stage_still_runs(how, kind, number):
     outcome, collected = run([stage("before"), stage("bad", "go_wrong", who=1, how=how), stage("after")])
@@ -57,6 +58,15 @@ def test_a_stage_child_that_dies_is_named_and_the_next_stage_still_runs(how, kin
     assert len(collected.facts["pid"]) == 2
     if how == "raise":
         assert "unhandled system error" in incident.detail
+    if how == "end_quietly":
+        assert "ended its process itself, with exit code 0" in incident.detail
+
+
+def test_what_a_stage_started_and_left_behind_is_ended_with_it():
+    outcome, collected = run([stage("leaves", "leave_a_process_behind"), stage("after")])
+    assert outcome.incidents == [] and outcome.completed == ["leaves", "after"]
+    assert len(collected.facts["left"]) == 4
+    assert not any(look_up(pid) for pid in collected.facts["left"])
 
 
 def test_a_stopped_stage_child_is_a_hang_that_names_rank_operation_wire_and_size():

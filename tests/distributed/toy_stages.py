@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -49,9 +50,17 @@ def go_wrong(rank, who, how):
             raise RuntimeError("NCCL error: unhandled system error")
         elif how == "exit":
             sys.exit(7)
+        elif how == "end_quietly":
+            os._exit(0)
     rank.at("all_reduce", "gloo", 2**21, rank.world_size)
     rank.tick()
     rank.exchange("step", "after")
+
+
+def leave_a_process_behind(rank):
+    """As a step does whose own workers outlive it."""
+    for command in (["sleep", "300"], ["sh", "-c", "setsid sleep 300 & exec sleep 301"]):
+        rank.emit_fact("left", subprocess.Popen(command, start_new_session=True).pid)  # nobody waits for it
 
 
 def wait_on_the_gpu(rank):

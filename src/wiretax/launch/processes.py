@@ -142,11 +142,13 @@ def kill_tree(
     extra: tuple[Process, ...] = (),
     seconds: float = KILL_SECONDS,
     send: Callable[[int, int], None] = os.kill,
+    spare_root: bool = False,
 ) -> list[Process]:
     """Ends everything below ``root`` (and root itself), and what is left over of earlier looks.
 
     Args:
         root: process number of the top.
+        spare_root: whether the top itself goes on.
         extra: processes seen before that must end too, wherever they hang in the tree now.
         seconds: how long to wait for them.
         send: os.kill, or a stand-in in tests.
@@ -156,7 +158,7 @@ def kill_tree(
     """
     deadline = time.monotonic() + seconds
     known: dict[tuple[int, int], Process] = {(process.pid, process.started): process for process in extra}
-    if (top := look_up(root)) is not None:
+    if not spare_root and (top := look_up(root)) is not None:
         known[top.pid, top.started] = top
     while True:
         for process in descendants(root):

@@ -21,11 +21,13 @@ from typing import Any
 import msgspec
 
 from wiretax.launch.plan import OUT_OF_TIME, Ended, Go, LaunchPlan, Stage, Started
-from wiretax.launch.processes import die_with_parent, look_up, name_process, python_command
+from wiretax.launch.processes import adopting_orphans, die_with_parent, kill_tree, look_up, name_process, python_command
 from wiretax.measure.rank import Heartbeat, OutOfTimeError, Rank, ResultFile
 from wiretax.measure.transport import nccl_debug_environment
 
 POLL_SECONDS = 0.004
+LEFT_OVER_SECONDS = 1.0
+"""How long to wait for processes that a stage left behind and that are ended with it."""
 ERROR_BYTES = 1 << 15
 """Of what a child printed; the stack of a crash, whose first line says what it was, is long."""
 
@@ -106,7 +108,8 @@ def main(folder_name: str, parent: str) -> int:
             return 0
         ranks = plan.stages[go.stage].ranks
         if ranks is None or rank < ranks:
-            _run_stage(folder, plan, go, rank)
+            with adopting_orphans():
+                _run_stage(folder, plan, go, rank)
         number = go.stage + 1
 
 
@@ -150,9 +153,13 @@ def _wait_for_go(folder: Path, number: int, end: int) -> Go | None:
 
 def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
     parent = os.getpid()
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)  # a process of the user's may still hold the other end when the child is gone
     try:
         child = os.fork()
     except OSError as error:  # no more processes: this stage fails, and the next may find room
+        os.close(reading)
+        os.close(writing)
         publish(ended_file(folder, go.stage, rank), Ended(rank=rank, stage=go.stage, exit_code=1, signal=None, error=repr(error)))
         return
     if child == 0:
@@ -164,18 +171,35 @@ def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
                 command = python_command("wiretax.launch.worker", str(folder), str(parent), str(go.stage))
                 os.execv(sys.executable, command)  # noqa: S606 - this very program
             code = _stage_child(folder, plan, plan.stages[go.stage], go, rank)
+            os.write(writing, b".")
         finally:
             os._exit(code)  # no clean-up of torch or CUDA: it may hang, and the parent has all results
+    os.close(writing)
     publish(started_file(folder, go.stage, rank), _started(rank, go.stage, child))
     _, status = os.waitpid(child, 0)
+    kill_tree(parent, spare_root=True, seconds=LEFT_OVER_SECONDS)  # what the step started and left behind
+    exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+    error = _last_words(error_file(folder, go.stage, rank))
+    if exit_code is not None and not _said_goodbye(reading):
+        error = f"{error}\nSystemExit: the step ended its process itself, with exit code {exit_code} (os._exit)"
+        exit_code = 1  # whatever it was, the stage is not done
+    os.close(reading)
     ended = Ended(
         rank=rank,
         stage=go.stage,
-        exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+        exit_code=exit_code,
         signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
-        error=_last_words(error_file(folder, go.stage, rank)),
+        error=error.strip(),
     )
     publish(ended_file(folder, go.stage, rank), ended)
+
+
+def _said_goodbye(reading: int) -> bool:
+    """Whether a child came to its own end."""
+    try:
+        return bool(os.read(reading, 1))
+    except BlockingIOError:
+        return False
 
 
 def _started(rank: int, stage: int, pid: int) -> Started:

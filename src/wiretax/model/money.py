@@ -34,6 +34,8 @@ class PlanOption:
     """As in a forecast; ``none`` on one GPU."""
     hours: float | None = None
     """Wall clock until the job is done, interruptions included."""
+    hours_of_work: float | None = None
+    """The same without interruptions, saving and restarts."""
     cost: float | None = None
     currency: str | None = None
     efficiency_fraction: float | None = None

@@ -80,6 +80,7 @@ def evaluate(choice: Choice, knowledge: Knowledge, request: Request, *, any_spot
         offer=offer.name,
         strategy="none" if count == 1 else choice.strategy,
         hours=None if wall is None else wall.expected,
+        hours_of_work=None if work is None else work.expected,
         cost=cost,
         currency=offer.currency,
         efficiency_fraction=None if isinstance(efficiency, str) else efficiency.range.expected,

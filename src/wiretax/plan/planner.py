@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from wiretax.errors import UsageError
 from wiretax.model.forecast import Interval
 from wiretax.model.money import Checkpointing, Plan, PlanOption
-from wiretax.plan.checkpointing import best_interval, stretch
+from wiretax.plan.checkpointing import best_interval, expected_seconds
 from wiretax.plan.cost import one_currency
 from wiretax.plan.decision import Single, decide
 from wiretax.plan.evaluate import Choice, evaluate, wall_over_work
@@ -276,14 +276,16 @@ def _checkpointing(
     for option in ordered:
         offer = by_name.get(option.offer or "")
         known = request.interrupting.of(offer, any_spot=any_spot) if offer is not None else None
-        if known is None or option.hours is None:
+        if known is None or option.hours is None or option.hours_of_work is None:
             continue
-        every, method = best_interval(option.hours * 3600, known)
+        work = option.hours_of_work * 3600
+        every, method = best_interval(work, known)
         typed = request.interrupting.every_seconds
-        interval = typed or every
-        waste = 1 - 1 / stretch(interval, known)
+        interval = min(typed or every, work)
+        waste = 1 - work / expected_seconds(work, interval, known)
         how = "Daly's formula" if method == "daly" else "simulation, as Daly's formula does not hold where saving takes this long"
         how = f"as typed; best is {duration(every)} ({how})" if typed else how
+        when = f"Save after every {duration(interval)}" if interval < work else f"Save once, after all {duration(interval)}"
         return Checkpointing(
             interval_seconds=interval,
             method="typed" if typed else "daly" if method == "daly" else "simulation",
@@ -293,7 +295,7 @@ def _checkpointing(
             waste_fraction=waste,
             applies_to="spot" if any_spot else "all",
             quantile=request.quantile,
-            sentence=f"Save after every {duration(interval)} of work ({how}); saves, lost work and restarts take {percent(waste)} of all.",
+            sentence=f"{when} of work ({how}); saves, lost work and restarts take {percent(waste)} of all.",
         )
     return None
 

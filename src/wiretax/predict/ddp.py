@@ -75,13 +75,26 @@ def buckets(profile: Profile, arrival: Sequence[int], options: Options) -> list[
     kinds = [one.dtype for one in profile.parameters]
     cap = int((DEFAULT_CAP_MB if options.bucket_cap_mb is None else options.bucket_cap_mb) * 2**20)
     limits = [FIRST_BUCKET_BYTES, cap] if options.bucket_cap_mb is None else [cap]
-    if options.find_unused_parameters and not options.static_graph:
-        trained = sorted(arrival)
+    unused = _profiled_as_unused(profile)
+    if (options.find_unused_parameters or unused) and not options.static_graph:
+        trained = sorted({*arrival, *unused})
         groups = sorted(assign_buckets(sizes, kinds, trained, limits), key=min)
         groups.reverse()
     else:
         groups = assign_buckets(sizes, kinds, arrival, limits)
-    return [Bucket(tuple(group), sum(profile.parameters[index].gradient_bytes for index in group)) for group in groups]
+    return [Bucket(tuple(group), sum(_sent_bytes(profile, index) for index in group)) for group in groups]
+
+
+def _profiled_as_unused(profile: Profile) -> frozenset[int]:
+    """Parameters that get no gradient and that DDP sends all the same; some where it was profiled with ``find_unused_parameters``."""
+    found = (one for one in profile.free_steps if one.strategy == "ddp" and one.options.get("find_unused_parameters") == "True")
+    members = {index for free in found for bucket in free.buckets for index in bucket.parameters}
+    return frozenset(index for index in members if not profile.parameters[index].gradient_bytes)
+
+
+def _sent_bytes(profile: Profile, index: int) -> int:
+    """Of a parameter in a bucket; one without a gradient travels as zeros."""
+    return profile.parameters[index].gradient_bytes or profile.parameters[index].num_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +172,8 @@ def _program(work: Work, plan: _Plan, draws: Draws) -> Program:
     last: int | None = None
     for bucket, own, seconds in zip(plan.buckets, plan.per_bucket, plan.reductions, strict=True):
         # Buckets are reduced in their order: one that is full early waits for those before it.
-        at_device = max(done_device, *(arrived[index][0] for index in bucket.parameters))
-        at_host = max(done_host, *(arrived[index][1] for index in bucket.parameters))
+        at_device = max([done_device, *(arrived[index][0] for index in bucket.parameters if index in arrived)])
+        at_host = max([done_host, *(arrived[index][1] for index in bucket.parameters if index in arrived)])
         task = program.kernels((at_device - done_device + own.device) * device, host_seconds=at_host - done_host + own.host, host=host)
         last = program.wire(seconds * draws.wire, after=task)
         done_device, done_host = at_device, at_host
@@ -213,7 +226,7 @@ def _messages(profile: Profile, bucket: Bucket, options: Options) -> list[float]
     """What a bucket puts on the wire, as the sizes of its all-reduces."""
     if options.comm_hook == "bf16_compress":
         return [
-            sum(min(profile.parameters[index].gradient_bytes, 2 * profile.parameters[index].num_elements) for index in bucket.parameters)
+            sum(min(_sent_bytes(profile, index), 2 * profile.parameters[index].num_elements) for index in bucket.parameters)
         ]
     if options.comm_hook == "powersgd":
         plain, left, right = 0.0, 0.0, 0.0
@@ -221,13 +234,13 @@ def _messages(profile: Profile, bucket: Bucket, options: Options) -> list[float]
             one = profile.parameters[index]
             rows = one.shape[0] if one.shape else 1
             columns = one.num_elements / max(rows, 1)
-            element = one.gradient_bytes / max(one.num_elements, 1)
+            element = _sent_bytes(profile, index) / max(one.num_elements, 1)
             # torch compresses only where that at least halves the bytes (min_compression_rate = 2).
             if len(one.shape) >= 2 and (rows + columns) * options.powersgd_rank * 2 < one.num_elements:
                 left += rows * options.powersgd_rank * element
                 right += columns * options.powersgd_rank * element
             else:
-                plain += one.gradient_bytes
+                plain += _sent_bytes(profile, index)
         return [size for size in (plain, left, right) if size]
     return [float(bucket.num_bytes)]
 

@@ -17,8 +17,9 @@ from wiretax.train.probes import tensors_in
 from wiretax.train.rates import rates
 from wiretax.train.records import NotInOrder, Samples, arrivals, cuts_of, device_seconds, gradient_ready, segments_of, span, step_times
 from wiretax.train.sampling import Effort, Sampler
-from wiretax.train.strategy import Options, Place, wrap_step
-from wiretax.train.workload import Step, is_out_of_memory
+from wiretax.train.strategy import Options, Place, WrappedStep, wrap_step
+from wiretax.train.own_step import call, is_out_of_memory
+from wiretax.train.workload import Step
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +61,7 @@ def profile_bare(
     checked = check_step(step, workload.batch_size, device, count_flops="flops_per_sample" in workload.missing)
     tick()
     wrapped = wrap_step("none", step, Options(), Place(device=device, world_size=1))
+    _try_update(wrapped, min(workload.batch_size, 2), device)
     memory = memory_points(wrapped, two_batches(workload.batch_size), device, base_bytes=base_bytes, tick=tick)
     with out_of_memory_explained(wrapped, workload.batch_size, device, memory):
         batch = step.make_batch(workload.batch_size)
@@ -74,6 +76,18 @@ def profile_bare(
         optimizer_state_bytes=state_bytes(wrapped.optimizer),
         missing={name: reason for name, reason in missing.items() if name not in ("input_pipeline", "optimizer_state_bytes")},
     )
+
+
+def _try_update(wrapped: WrappedStep, batch_size: int, device: torch.device) -> None:
+    """One small step, for the optimizer's own word.
+
+    Raises:
+        BadInput: the optimizer cannot step as a loop of ours steps it.
+        CannotMeasure: memory runs out.
+    """
+    with out_of_memory_explained(wrapped, batch_size, device):
+        wrapped.backward(wrapped.forward(wrapped.step.make_batch(batch_size)))
+        call("The optimizer's step", wrapped.update, do="Return from make_optimizer one that needs no closure, and that can step.")
 
 
 def assemble(

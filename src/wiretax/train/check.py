@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from wiretax.errors import BadInput
 from wiretax.train.memory import out_of_memory_explained
 from wiretax.train.probes import tensors_in
 from wiretax.train.strategy import Options, Place, wrap_step
-from wiretax.train.workload import Step, checked_loss, is_out_of_memory
+from wiretax.train.own_step import is_out_of_memory
+from wiretax.train.workload import Step, checked_loss
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 CHECK_BATCHES = 3
 """Different batches on which the set of parameters that get a gradient is compared."""
+MOST_CHECK_BATCHES = 16
+"""The same where the step reads values back, so that it may choose by them: an even choice stays unseen once in 2^15 times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +53,28 @@ def check_step(step: Step, batch_size: int, device: torch.device, *, count_flops
         BadInput: the loss cannot be trained on, or backward fails.
         CannotMeasure: memory runs out; says what would fit.
     """
+    parameters = list(step.model.parameters())
+    if not any(one.requires_grad for one in parameters):
+        raise BadInput("No parameter of the model is trained.", do="Leave some with requires_grad.")
     wrapped = wrap_step("none", step, Options(), Place(device=device, world_size=1))
     size = min(batch_size, 2)
-    parameters = list(step.model.parameters())
     seen: list[frozenset[int]] = []
-    waits, flops, why = False, None, "the workload states it"
+    waits, finite, flops, why = False, True, None, "the workload states it"
     outputs: tuple[float | None, ...] = ()
     with out_of_memory_explained(wrapped, size, device):
-        for number in range(CHECK_BATCHES):
+        for number in range(MOST_CHECK_BATCHES):
+            if number >= CHECK_BATCHES and (not waits or len(set(seen)) > 1):
+                break
             batch = step.make_batch(size)
             with _sync_seen(device) as sync, _outputs(step.blocks or ()) as found:
-                _backward(checked_loss(step, step.model, batch))
+                loss = checked_loss(step, step.model, batch)
+                _backward(loss)
+            finite = finite and math.isfinite(loss.item())
             waits = waits or bool(sync)
             outputs = tuple(None if one is None else one / size for one in found)
             seen.append(frozenset(index for index, one in enumerate(parameters) if one.requires_grad and one.grad is None))
             step.model.zero_grad(set_to_none=True)
-            if number == 0 and not any(one.requires_grad for one in parameters):
-                raise BadInput("No parameter of the model is trained.", do="Leave some with requires_grad.")
+        same_size = size > 1 and _elements(step.make_batch(1)) == _elements(batch)
         if count_flops:
             flops, why = _flops(step, size)
     return Check(
@@ -74,7 +83,7 @@ def check_step(step: Step, batch_size: int, device: torch.device, *, count_flops
         flops_per_sample=flops,
         why_no_flops=why,
         output_bytes_per_sample=outputs,
-        notes=tuple(_notes(step, seen, waits=waits)),
+        notes=tuple(_notes(step, seen, waits=waits, finite=finite, same_size=same_size)),
     )
 
 
@@ -88,7 +97,11 @@ def _backward(loss: Any) -> None:
         raise BadInput(f"Backward failed: {message}", do="Call loss.backward() in python and mend it.") from error
 
 
-def _notes(step: Step, seen: Sequence[frozenset[int]], *, waits: bool) -> Iterator[str]:
+def _elements(batch: Any) -> int:
+    return sum(one.numel() for one in tensors_in(batch))
+
+
+def _notes(step: Step, seen: Sequence[frozenset[int]], *, waits: bool, finite: bool, same_size: bool) -> Iterator[str]:
     names = [name for name, _ in step.model.named_parameters()]
     never = frozenset.intersection(*seen)
     if never:
@@ -101,6 +114,10 @@ def _notes(step: Step, seen: Sequence[frozenset[int]], *, waits: bool) -> Iterat
             "the step reads values back while it runs (.item(), a copy to the host): what it does may depend on the data, "
             "and on a GPU its work cannot be queued ahead"
         )
+    if not finite:
+        yield "the loss is not finite: on a GPU, products of such numbers take another time than those of real ones"
+    if same_size:
+        yield "make_batch gives as much for 1 sample as for 2, so figures by sample and by batch may be wrong"
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from wiretax.train.rates import seconds_of
 from wiretax.train.records import NotInOrder, calls_of, cuts_of, groups_of, step_times
 from wiretax.train.sampling import Effort, Sampler
 from wiretax.train.strategy import Options, Place, WrappedStep, wrap_step
-from wiretax.train.workload import Step, is_out_of_memory
+from wiretax.train.own_step import is_out_of_memory
+from wiretax.train.workload import Step
 
 if TYPE_CHECKING:
     import torch

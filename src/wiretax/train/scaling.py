@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from wiretax.errors import UsageError, WiretaxError
+from wiretax.data.models import presets
+from wiretax.errors import BadInput, UsageError, WiretaxError
 from wiretax.measure.groups import Group, open_group
 from wiretax.measure.host_load import meter_of
 from wiretax.measure.rank import OutOfTimeError, Rank
 from wiretax.model.measurement import Incident
 from wiretax.model.training import Phases, StepTiming
+from wiretax.train.check import check_step
 from wiretax.train.free import FreeWire, register_fake_backend, silence_reductions
 from wiretax.train.memory import allocated, forget
 from wiretax.train.stopwatch import PHASES, StepRecord, Stopwatch
 from wiretax.train.strategy import Options, Place, data_parallel_size, strategy_name, wrap_step
-from wiretax.train.workload import SEED, Settings, is_out_of_memory, load_workload
+from wiretax.train.own_step import is_out_of_memory
+from wiretax.train.workload import SEED, Settings, load_workload
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -124,6 +127,8 @@ def _one(rank: Rank, case: Case, wire: str, steps: int, how: Settings, levers: O
     rank.at(f"train {case.source} {case.strategy}", wire, None, rank.world_size)
     try:
         timing = _timed(rank, case, wire, steps, how, levers, free)
+    except BadInput:  # the profile went well, so this is one rank's own, and the others would wait for it
+        raise
     except WiretaxError as error:  # every rank meets it, for it lies in the step or the strategy
         _skip(rank, case.strategy, wire, str(error))
         return
@@ -213,6 +218,10 @@ def _run(rank: Rank, case: Case, how: Settings, levers: Options, place: Place, s
     base = allocated(rank.device)
     step, workload = load_workload(case.source, rank.device, how)
     free = place.model_group is not None
+    if case.strategy in ("ddp", "zero1", "tp_ddp") and case.source not in presets():
+        # The same seed on all ranks, so they agree.
+        if check_step(step, case.batch_per_gpu, rank.device, count_flops=False).without_gradient:
+            levers = replace(levers, find_unused_parameters=True)
     wrapped = wrap_step(case.strategy, step, replace(levers, comm_hook=None) if free else levers, place)
     if free and case.strategy in ("ddp", "zero1"):
         silence_reductions(wrapped.model, rank.device)

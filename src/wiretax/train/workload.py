@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from wiretax.data.models import ConvnetShape, Precision, Preset, TransformerShape, preset, presets
 from wiretax.errors import BadInput, UsageError
 from wiretax.model.profile import Workload
+from wiretax.train import own_step
 
 if TYPE_CHECKING:
     import torch
@@ -131,22 +131,22 @@ def load_step(source: str, device: torch.device) -> Step:
             raise UsageError(
                 f"There is no module {module_name!r}.", do="Name it as python -c 'import MODULE' would find it from this folder."
             ) from None
-        raise BadInput(f"Importing {module_name} failed: {_brief(error)}.", do=f"Install {error.name}, or mend the import.") from error
-    except Exception as error:
-        raise BadInput(f"Importing {module_name} failed: {_brief(error)}.", do="Run it with python first.") from error
+        raise BadInput(f"Importing {module_name} failed: {own_step.brief(error)}.", do=f"Install {error.name}, or mend the import.") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"Importing {module_name} failed: {own_step.brief(error)}.", do="Run it with python first.") from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise UsageError(f"The module {module_name!r} has no function {function_name!r}.")
-    try:
-        step = function(device)
-    except Exception as error:
-        raise BadInput(f"{source} raised {_brief(error)}.", do="Call it with torch.device('cpu') in python and mend it.") from error
+    import torch
+
+    torch.manual_seed(SEED)  # torch's own seed is another one in every process, and sharded strategies never compare their weights
+    step = own_step.call(source, function, device)
     if not isinstance(step, Step):
         raise BadInput(
             f"{source} returned {type(step).__name__}, not a Step.",
             do="Return wiretax.train.workload.Step(model, make_optimizer, make_batch, loss).",
         )
-    return step
+    return own_step.settle(step, source, device)
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module] | None:
@@ -176,14 +176,8 @@ def checked_loss(step: Step, model: nn.Module, batch: Any) -> Tensor:
     """
     import torch
 
-    try:
-        loss = step.loss(model, batch)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise BadInput(f"The loss function raised {_brief(error)}.", do="Call loss(model, make_batch(2)) in python and mend it.") from error
+    by_hand = "Call loss(model, make_batch(2)) in python and mend it."
+    loss = own_step.call("The loss function", step.loss, model, batch, do=by_hand)
     if not isinstance(loss, torch.Tensor):
         raise BadInput(f"The loss function returned {type(loss).__name__}, not a tensor.", do="Return the loss itself, not .item().")
     if loss.numel() != 1:
@@ -192,21 +186,6 @@ def checked_loss(step: Step, model: nn.Module, batch: Any) -> Tensor:
     if not loss.requires_grad:
         raise BadInput("The loss has no gradient.", do="Do not run the forward under no_grad, and leave some parameters trainable.")
     return loss
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the error says that memory ran out, on a GPU or (where torch has no class for it) on the host."""
-    import torch
-
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
-
-
-def _brief(error: BaseException) -> str:
-    """Class, message and the user's line of an error."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and "/wiretax/" not in frame.filename]
-    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}{where}"
 
 
 def _dtype_of(model: nn.Module) -> str:

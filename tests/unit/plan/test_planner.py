@@ -11,6 +11,7 @@ from recorded_h200x2 import profile as recorded
 from wiretax.data.gpus import find_gpu
 from wiretax.errors import UsageError
 from wiretax.model.reading import not_finite, unexplained
+from wiretax.plan.checkpointing import Interruptions, expected_seconds
 from wiretax.plan.job import Job, shape_of_size
 from wiretax.plan.knowledge import Setting
 from wiretax.plan.planner import make_plan
@@ -298,6 +299,24 @@ def test_a_spot_offer_whose_interruptions_nobody_knows_is_not_sure_of_its_deadli
     assert unsure.meets_deadline is None
     assert plan.options[plan.choice].billing == "on_demand"
     assert any("--mtbf" in note for note in unsure.assumptions)
+
+
+def test_the_interval_told_is_the_one_the_times_are_for():
+    rough = Interrupting(checkpoint_seconds=3000, restart_seconds=60, mean_gap_seconds=3600)  # where the grid, so the work, decides
+    plan = planned(Job(hours=5.0), offer(2.0), counts=(1,), interrupting=rough)
+    known = Interruptions(mean_gap=3600, checkpoint=3000, restart=60)
+    (option,) = plan.options
+
+    assert option.hours_of_work == pytest.approx(5.0)
+    assert option.hours == pytest.approx(expected_seconds(5 * 3600, plan.checkpointing.interval_seconds, known) / 3600)
+    assert plan.checkpointing.waste_fraction == pytest.approx(1 - 5.0 / option.hours)
+
+
+def test_a_job_shorter_than_the_interval_saves_once():
+    plan = planned(Job(hours=0.1), offer(2.0), counts=(1,), interrupting=SIX_HOURS)
+
+    assert plan.checkpointing.interval_seconds == pytest.approx(360)
+    assert plan.checkpointing.sentence.startswith("Save once, after all 6 min of work")
 
 
 def test_the_mean_gap_of_an_offer_counts_before_the_general_one():

@@ -68,6 +68,22 @@ def test_a_cap_that_was_asked_for_has_no_small_first_bucket():
     assert found[0].parameters == (7, 6, 5, 4)
 
 
+def test_what_gets_no_gradient_still_travels_where_ddp_had_to_look_for_it():
+    own = profile(num_blocks=2, block_bytes=30 * MIB, root_bytes=60 * MIB)
+    unused = replace(own.parameters[1], gradient_bytes=0)
+    made = tuple(replace(bucket(30 * MIB, host=0.0, device=0.0), parameters=(index,)) for index in (3, 2, 1, 0))
+    free = replace(ddp_free(base=own), buckets=made, options={"find_unused_parameters": "True"})
+    own = replace(own, parameters=(own.parameters[0], unused, *own.parameters[2:]), free_steps=(free,))
+
+    found = buckets(own, [3, 2, 0], DEFAULTS)
+
+    assert [one.parameters for one in found] == [(3,), (2,), (1,), (0,)]
+    assert sum(one.num_bytes for one in found) == 120 * MIB
+    own = replace(own, gradient_ready=tuple(one for one in own.gradient_ready if one.parameter != 1))
+    without = replace(own, free_steps=(replace(free, options={}),))
+    assert step(own, busbw=1e9)[0] > step(without, busbw=1e9)[0]
+
+
 def test_with_unused_parameters_torch_keeps_the_reverse_order_of_the_model():
     own = profile(num_blocks=2, block_bytes=30 * MIB, root_bytes=60 * MIB)
     arrival = [0, 3, 1, 2]

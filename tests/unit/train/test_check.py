@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -47,6 +49,25 @@ def test_a_step_that_looks_at_the_data_is_noted_in_both_ways(cpu):
     assert not checked.waits  # a CPU has nothing to wait for
 
 
+def test_a_choice_that_the_first_batches_hide_is_seen_in_later_ones(cpu):
+    batches = [torch.ones(2, 2)] * 5 + [-torch.ones(2, 2)]
+    checked = check_step(step_of(Branches(depends=True), batches), 2, cpu, count_flops=False)
+    assert [note for note in checked.notes if "which parameters get a gradient depends on the batch" in note]
+    assert {0, 1, 2, 3} <= checked.without_gradient
+
+
+def test_a_loss_that_is_no_number_is_noted(cpu):
+    checked = check_step(step_of(nn.Linear(2, 2), loss=lambda m, b: m(b).sum() * math.inf), 2, cpu, count_flops=False)
+    assert [note for note in checked.notes if "the loss is not finite" in note]
+
+
+def test_a_batch_that_is_always_as_large_is_noted(cpu):
+    step = step_of(nn.Linear(2, 2))
+    assert check_step(step, 8, cpu, count_flops=False).notes == ()
+    step.make_batch = lambda _size: {"x": torch.ones(4, 2)}["x"]
+    assert [note for note in check_step(step, 8, cpu, count_flops=False).notes if "as much for 1 sample as for 2" in note]
+
+
 def test_frozen_parameters_are_no_missing_gradients(cpu):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[0].requires_grad_(False)
@@ -57,7 +78,7 @@ def test_frozen_parameters_are_no_missing_gradients(cpu):
 
 def test_a_model_that_trains_nothing_is_refused(cpu):
     model = nn.Linear(2, 2).requires_grad_(False)
-    with pytest.raises(BadInput, match="no gradient"):
+    with pytest.raises(BadInput, match="No parameter of the model is trained"):
         check_step(step_of(model), 2, cpu, count_flops=False)
 
 
