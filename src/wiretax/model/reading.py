@@ -42,9 +42,15 @@ def unexplained(value: Any, path: str = "$") -> Iterator[str]:
 
 
 def not_finite(value: Any, path: str = "$") -> Iterator[str]:
-    """Yields the path of each NaN or infinity in a document: JSON has no word for them and they are never a measurement."""
+    """Yields the path of each NaN or infinity in a document: JSON has no word for them and they are never a measurement.
+
+    A whole number beyond 63 bits counts as one of them: no reader of JSON need keep it.
+    """
     if isinstance(value, float):
         if not math.isfinite(value):
+            yield path
+    elif isinstance(value, int):
+        if abs(value) >= 2**63:
             yield path
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):

@@ -74,6 +74,8 @@ def evaluate(choice: Choice, knowledge: Knowledge, request: Request, *, any_spot
     samples, tokens = knowledge.job.num_samples, knowledge.job.num_tokens
     if cost is None or samples is None:
         missing["cost_per_sample"] = missing.get("cost", "the number of samples is not known: give --samples")
+    if work is None:
+        missing["hours_of_work"] = missing["hours"]
     unsure = offer.billing == "spot" and known is None
     return PlanOption(
         num_gpus=count,
@@ -110,7 +112,7 @@ def evaluate(choice: Choice, knowledge: Knowledge, request: Request, *, any_spot
 def _forbidden(choice: Choice, reason: str) -> PlanOption:
     """An offer and count for which no strategy makes sense."""
     offer = choice.offer
-    unknown = ("strategy", "hours", "cost", "cost_per_sample", "efficiency_fraction", "basis", "fits")
+    unknown = ("strategy", "hours", "hours_of_work", "cost", "cost_per_sample", "efficiency_fraction", "basis", "fits")
     return PlanOption(
         num_gpus=choice.num_gpus,
         offer=offer.name,

@@ -151,6 +151,7 @@ def simulate_ddp(
     )
     outcome = simulate(_program(work, plan, draws), draws.rates(contention))
     unexplained = work.unexplained_seconds if free is None else _unexplained(work, free)
+    unexplained += (options.accumulation_steps - 1) * work.unexplained_seconds
     finish = outcome.finish + unexplained * draws.device
     return Outcome(finish, outcome.marks, outcome.exposed_wire), notes
 

@@ -108,11 +108,12 @@ def simulate_fsdp(
     )
     outcome = simulate(_program(plan, draws), draws.rates(contention))
     unexplained = work.unexplained_seconds if free is None else _unexplained(work, free, strategy)
-    finish = outcome.finish + unexplained * draws.device
+    finish, exposed = outcome.finish + unexplained * draws.device, outcome.exposed_wire
     if options.accumulation_steps > 1:
         notes.append("every micro-step gathers and reduces again")
-        finish = finish + (options.accumulation_steps - 1) * outcome.marks["backward"]
-    return replace(outcome, finish=finish), notes
+        finish = finish + (options.accumulation_steps - 1) * (outcome.marks["backward"] + unexplained * draws.device)
+        exposed = options.accumulation_steps * exposed  # the update sends nothing
+    return replace(outcome, finish=finish, exposed_wire=exposed), notes
 
 
 def shard_group_size(world_size: int, options: Options) -> int:
@@ -181,10 +182,15 @@ def _estimated(work: Work, members: tuple[int, ...], rate: float | None, forward
         gradient_bytes = sum(profile.segments[index].gradient_bytes for index in members)
         forward = sum(work.forward[index].device for index in members)
         backward = sum(work.backward[index].device for index in members)
+        # Whatever the strategy adds, the host still issues all that it issues without one.
+        forward_host = max(forward_host, sum(work.forward[index].host for index in members))
+        backward_host = max(backward_host, sum(work.backward[index].host for index in members))
     else:
         parameter_bytes = sum(one.num_bytes for one in profile.parameters)
         gradient_bytes = sum(one.gradient_bytes for one in profile.parameters)
         forward, backward = work.forward_seconds, work.backward_seconds
+        forward_host = max(forward_host, sum(one.host for one in work.forward))
+        backward_host = max(backward_host, sum(one.host for one in work.backward))
     copy_out, copy_in = (2 * parameter_bytes / rate, 2 * gradient_bytes / rate) if rate else (0.0, 0.0)
     return Group(
         forward=Piece(forward + copy_out, forward_host),
@@ -319,7 +325,8 @@ def _backward(program: Program, plan: _Plan, draws: Draws) -> int:
         for ahead in range(max(plan.options.backward_prefetch, 1)):
             prefetch(index - 1 - ahead)
         kernels = group.backward.device - group.copy_out - group.copy_in
-        program.kernels(kernels * device, host_seconds=group.backward.host * 0.7, host=host)
+        issuing = group.backward.host * (0.7 if index in gathers else 0.8)
+        program.kernels(kernels * device, host_seconds=issuing, host=host)
         reduced.append(_reduce(program, plan, index, group.backward.host * 0.2, reduced, draws))
     program.kernels(root_kernels * (1 - root.head) * device, host_seconds=root_host * (1 - root.head) * 0.8, host=host)
     return _reduce(program, plan, 0, root_host * (1 - root.head) * 0.2, reduced, draws)

@@ -70,7 +70,7 @@ def simulate_tensor_parallel(
     program = _program(timed[0], timed[1], optimizer, launch, gradients, options.accumulation_steps, draws)
     outcome = simulate(program, draws.rates(contention))
     unexplained = work.unexplained_seconds if free is None else _unexplained(work, free)
-    finish = outcome.finish + unexplained * draws.device
+    finish = outcome.finish + options.accumulation_steps * unexplained * draws.device
     return Outcome(finish, outcome.marks, outcome.exposed_wire), notes
 
 

@@ -13,7 +13,7 @@ from wiretax.model.machine import Machine
 from wiretax.model.profile import Profile
 from wiretax.model.reading import explain, not_finite
 from wiretax.model.run import SCHEMA_VERSION, Run
-from wiretax.store.sense import HALF_PAIR, as_text, refuse_nonsense
+from wiretax.store.sense import HALF_PAIR, as_text, refuse_nonsense, refuse_unreal
 
 MAX_DOCUMENT_BYTES = 512 * 1024 * 1024
 """Above this a file is surely not a run (an 8-GPU run with all samples is under 20 MB)."""
@@ -67,7 +67,10 @@ def decode_run(data: bytes, source: str) -> Run:
     while version < SCHEMA_VERSION:
         raw = UPGRADES[version](raw)
         version += 1
-    return _convert(raw, Run, source)
+    run = _convert(raw, Run, source)
+    for number, profile in enumerate(run.training.profiles):
+        refuse_unreal(profile, source, f"$.training.profiles[{number}]")
+    return run
 
 
 def decode_machine(data: bytes, source: str) -> Machine:
@@ -103,7 +106,9 @@ def decode_profiles(data: bytes, source: str) -> tuple[Profile, ...]:
         return found
     if not {"workload", "parameters", "bare"} <= raw.keys():
         raise BadDocument(f"{source}: not a profile: $.workload, $.parameters and $.bare are not all there.")
-    return (_convert(raw, Profile, source),)
+    profile = _convert(raw, Profile, source)
+    refuse_unreal(profile, source)
+    return (profile,)
 
 
 def _parse(data: bytes, source: str) -> dict[str, Any]:

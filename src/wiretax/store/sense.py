@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from wiretax.errors import BadDocument
 from wiretax.model.machine import Machine
+from wiretax.model.profile import Profile
+
+MEASURED = re.compile(r"(seconds|bytes|per_second|elements|size|multiprocessors|num_\w+)(\[\d+\])?$")
+"""Paths whose numbers cannot be below zero; units are in the names."""
 
 HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 """How JSON spells half of a surrogate pair; most files have none, and need no closer look."""
@@ -33,6 +40,70 @@ def refuse_nonsense(machine: Machine, source: str) -> None:
     for number, pair in enumerate(machine.pairs):
         if pair.source_gpu == pair.target_gpu:
             raise BadDocument(f"{source}: $.pairs[{number}]: both ends are GPU {pair.source_gpu}.")
+
+
+def refuse_unreal(profile: Profile, source: str, where: str = "$") -> None:
+    """Raises where a profile holds what no step can have: the predictor reckons with every figure of it.
+
+    Args:
+        profile: as read from a file.
+        source: the file's name.
+        where: path of the profile in it.
+
+    Raises:
+        BadDocument: a time, size or count below 0, a batch or world of none, a step without time, an index of nothing, a lever that
+            is no number; the message has the path.
+    """
+    for place, why in _unreal(profile, where):
+        raise BadDocument(f"{source}: {place}: {why}.", do="The file is damaged or was edited by hand; take the profile again.")
+
+
+def _unreal(profile: Profile, where: str) -> Iterator[tuple[str, str]]:
+    yield from _below_zero(msgspec.to_builtins(profile), where)
+    ones = [(f"{where}.workload.batch_size", profile.workload.batch_size)]
+    ones += [(f"{where}.memory[{number}].batch_size", one.batch_size) for number, one in enumerate(profile.memory)]
+    ones += [(f"{where}.free_steps[{number}].world_size", one.world_size) for number, one in enumerate(profile.free_steps)]
+    yield from ((place, f"{value} is less than 1") for place, value in ones if value < 1)
+    if not profile.bare.step.seconds > 0:
+        yield f"{where}.bare.step.seconds", "a step that takes no time"
+    parameters, segments = range(len(profile.parameters)), range(len(profile.segments))
+    indices: list[tuple[str, int, range]] = []
+    for number, parameter in enumerate(profile.parameters):
+        if parameter.segment is not None:
+            indices.append((f"{where}.parameters[{number}].segment", parameter.segment, segments))
+    ready = [one.parameter for one in profile.gradient_ready]
+    indices += [(f"{where}.gradient_ready[{number}].parameter", one, parameters) for number, one in enumerate(ready)]
+    for number, free in enumerate(profile.free_steps):
+        at = f"{where}.free_steps[{number}]"
+        indices += [(f"{at}.buckets[{n}].parameters", one, parameters) for n, bucket in enumerate(free.buckets) for one in bucket.parameters]
+        indices += [(f"{at}.groups[{n}].segments", one, segments) for n, group in enumerate(free.groups) for one in group.segments]
+        yield from ((f"{at}.options.{name}", f"{free.options[name]!r} is no number above 0") for name in _no_levers(free.options))
+    yield from ((place, f"{index}, and there are {len(known)}") for place, index, known in indices if index not in known)
+    if len(set(ready)) < len(ready):
+        yield f"{where}.gradient_ready", "one parameter is there twice"
+
+
+def _no_levers(options: Mapping[str, str]) -> Iterator[str]:
+    """Names of the levers that should be numbers and are not."""
+    for name, kind in (("bucket_cap_mb", float), ("shard_group_size", int)):
+        text = options.get(name, "None")
+        try:
+            if text not in ("", "None") and not 0 < kind(text) < 1e9:
+                yield name
+        except ValueError:
+            yield name
+
+
+def _below_zero(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Times, sizes, counts and rates of a document that are less than nothing."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from _below_zero(one, f"{where}.{name}")
+    elif isinstance(value, (list, tuple)):
+        for number, one in enumerate(value):
+            yield from _below_zero(one, f"{where}[{number}]")
+    elif isinstance(value, (int, float)) and value < 0 and MEASURED.search(where):
+        yield where, f"{value} is less than 0"
 
 
 def as_text(value: Any) -> Any:

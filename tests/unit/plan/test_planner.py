@@ -316,7 +316,7 @@ def test_a_job_shorter_than_the_interval_saves_once():
     plan = planned(Job(hours=0.1), offer(2.0), counts=(1,), interrupting=SIX_HOURS)
 
     assert plan.checkpointing.interval_seconds == pytest.approx(360)
-    assert plan.checkpointing.sentence.startswith("Save once, after all 6 min of work")
+    assert plan.checkpointing.sentence.startswith("Save once, after all 6.00 min of work")
 
 
 def test_the_mean_gap_of_an_offer_counts_before_the_general_one():

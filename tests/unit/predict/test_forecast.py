@@ -1,5 +1,6 @@
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -254,3 +255,19 @@ def test_a_batch_of_another_size_than_profiled_is_named():
 
     assert forecast.batch_per_gpu == 32
     assert any("grows with the batch" in note for note in forecast.assumptions)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp2", "fsdp2_grad_op", "hsdp", "tp"])
+def test_accumulation_never_exposes_more_of_the_wire_nor_takes_longer_a_sample(strategy):
+    for own in (profile(host=0.7), profile(host=1.5, num_blocks=8, block_bytes=2 * 2**20)):
+        found = [predict(own, wire(5e9), strategy, 4, options=Options(accumulation_steps=steps)).forecast for steps in (1, 2, 4, 8)]
+        exposed = [one.exposed_communication_seconds.expected / steps for one, steps in zip(found, (1, 2, 4, 8), strict=True)]
+        whole = [one.step_seconds.expected / steps for one, steps in zip(found, (1, 2, 4, 8), strict=True)]
+        assert all(after <= before * 1.001 + 1e-9 for values in (exposed, whole) for before, after in pairwise(values))
+    if strategy.startswith("fsdp2"):
+        assert exposed[3] == pytest.approx(exposed[0])  # every micro-step gathers and reduces again
+
+
+def test_sharding_does_not_issue_a_launch_bound_step_faster_than_one_gpu_does():
+    own = profile(host=1.5, num_blocks=8, block_bytes=2 * 2**20)  # the host sets the step's length, and FSDP was not profiled
+    assert predict(own, wire(4e11), "fsdp2", 2).forecast.efficiency_fraction < 1.05

@@ -6,8 +6,12 @@ import msgspec
 import pytest
 
 from boxes import box, run
+from profiles import ddp_free
+from profiles import profile as made_profile
 from wiretax.errors import BadDocument
-from wiretax.store.codec import decode_machine, decode_run, encode
+from wiretax.model.profile import MemoryPoint
+from wiretax.model.run import Training
+from wiretax.store.codec import decode_machine, decode_profiles, decode_run, encode
 from wiretax.store.sense import as_text
 
 
@@ -33,6 +37,48 @@ def changed(**values):
 def test_nonsense_is_refused_with_its_place(data, words):
     with pytest.raises(BadDocument, match=words):
         decode_machine(data, "m.json")
+
+
+def damaged(**values):
+    own = made_profile(free_steps=[ddp_free()], memory=[MemoryPoint(strategy="none", batch_size=8, peak_bytes=10**9)], input_seconds=0.1)
+    raw = msgspec.to_builtins(own)
+    for path, value in values.items():
+        *way, last = (int(part) if part.isdigit() else part for part in path.split("__"))
+        target = raw
+        for part in way:
+            target = target[part]
+        target[last] = value
+    return msgspec.json.encode(raw)
+
+
+def test_a_profile_as_taken_is_read_alone_and_in_a_run():
+    (read,) = decode_profiles(damaged(), "p.json")
+    (kept,) = decode_run(encode(replace(run(box(1)), training=Training(profiles=(read,)))), "r.json").training.profiles
+    assert (kept.bare.step, kept.parameters[0].num_bytes) == (read.bare.step, read.parameters[0].num_bytes)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (damaged(bare__step__seconds=0), r"p.json: \$\.bare\.step\.seconds: a step that takes no time"),
+        (damaged(bare__backward__elapsed__seconds=-1), r"\$\.bare\.backward\.elapsed\.seconds: -1.* is less than 0"),
+        (damaged(bare__step__samples_seconds=[1.0, -2.0]), r"samples_seconds\[1\]: -2.0 is less than 0"),
+        (damaged(parameters__0__gradient_bytes=-4), r"\$\.parameters\[0\]\.gradient_bytes: -4 is less than 0"),
+        (damaged(parameters__0__segment=99), r"parameters\[0\]\.segment: 99, and there are 6"),
+        (damaged(parameters=[]), r"gradient_ready\[0\]\.parameter: \d, and there are 0"),
+        (damaged(gradient_ready__0__parameter=1, gradient_ready__1__parameter=1), "one parameter is there twice"),
+        (damaged(workload__batch_size=0), r"workload\.batch_size: 0 is less than 1"),
+        (damaged(memory__0__batch_size=0), r"memory\[0\]\.batch_size: 0 is less than 1"),
+        (damaged(free_steps__0__world_size=0), r"free_steps\[0\]\.world_size: 0 is less than 1"),
+        (damaged(free_steps__0__options={"bucket_cap_mb": "abc"}), r"options\.bucket_cap_mb: 'abc' is no number above 0"),
+        (damaged(free_steps__0__options={"shard_group_size": "2.5"}), r"options\.shard_group_size: '2.5' is no number above 0"),
+        (damaged(memory_bytes_per_second=-1.0), r"\$\.memory_bytes_per_second: -1.0 is less than 0"),
+        (damaged(parameters__0__num_bytes=2**63), r"num_bytes is too large for a number"),
+    ],
+)
+def test_a_profile_of_what_no_step_can_be_is_refused_with_the_place(data, words):
+    with pytest.raises(BadDocument, match=words):
+        decode_profiles(data, "p.json")
 
 
 def test_a_whole_pair_of_surrogates_is_a_character():
