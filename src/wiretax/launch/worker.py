@@ -26,6 +26,8 @@ from wiretax.measure.rank import Heartbeat, OutOfTimeError, Rank, ResultFile
 from wiretax.measure.transport import nccl_debug_environment
 
 POLL_SECONDS = 0.004
+GOODBYE = b"."
+"""What a stage child tells its rank when it came to its own end, whatever its exit code."""
 LEFT_OVER_SECONDS = 1.0
 """How long to wait for processes that a stage left behind and that are ended with it."""
 ERROR_BYTES = 1 << 15
@@ -113,13 +115,14 @@ def main(folder_name: str, parent: str) -> int:
         number = go.stage + 1
 
 
-def stage_alone(folder_name: str, parent: str, stage: str) -> int:
+def stage_alone(folder_name: str, parent: str, stage: str, writing: str) -> int:
     """One stage in a process that was not forked from one that had touched CUDA; the same process number as the fork it replaces.
 
     Args:
         folder_name: of the launch.
         parent: process number of the rank.
         stage: number of the stage, which has been started.
+        writing: descriptor on which the rank is told that the stage came to its end.
 
     Returns:
         The exit code of the stage child.
@@ -129,7 +132,10 @@ def stage_alone(folder_name: str, parent: str, stage: str) -> int:
     plan = msgspec.json.decode(plan_file(folder).read_bytes(), type=LaunchPlan)
     go = msgspec.json.decode(go_file(folder, int(stage)).read_bytes(), type=Go)
     name_process(f"wt{rank} {plan.stages[go.stage].name}")
-    return _stage_child(folder, plan, plan.stages[go.stage], go, rank)
+    os.set_inheritable(int(writing), False)
+    code = _stage_child(folder, plan, plan.stages[go.stage], go, rank)
+    os.write(int(writing), GOODBYE)
+    return code
 
 
 def _lost_cuda(plan: LaunchPlan) -> bool:
@@ -168,10 +174,11 @@ def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
             die_with_parent(parent)
             name_process(f"wt{rank} {plan.stages[go.stage].name}")
             if _lost_cuda(plan):  # torch's import itself touched CUDA (an extension that torch loads by itself does): begin anew
-                command = python_command("wiretax.launch.worker", str(folder), str(parent), str(go.stage))
+                os.set_inheritable(writing, True)
+                command = python_command("wiretax.launch.worker", str(folder), str(parent), str(go.stage), str(writing))
                 os.execv(sys.executable, command)  # noqa: S606 - this very program
             code = _stage_child(folder, plan, plan.stages[go.stage], go, rank)
-            os.write(writing, b".")
+            os.write(writing, GOODBYE)
         finally:
             os._exit(code)  # no clean-up of torch or CUDA: it may hang, and the parent has all results
     os.close(writing)
@@ -179,9 +186,9 @@ def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
     _, status = os.waitpid(child, 0)
     kill_tree(parent, spare_root=True, seconds=LEFT_OVER_SECONDS)  # what the step started and left behind
     exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    error = _last_words(error_file(folder, go.stage, rank))
+    words = _last_words(error_file(folder, go.stage, rank))
     if exit_code is not None and not _said_goodbye(reading):
-        error = f"{error}\nSystemExit: the step ended its process itself, with exit code {exit_code} (os._exit)"
+        words = f"{words}\nSystemExit: the step ended its process itself, with exit code {exit_code} (os._exit)"
         exit_code = 1  # whatever it was, the stage is not done
     os.close(reading)
     ended = Ended(
@@ -189,7 +196,7 @@ def _run_stage(folder: Path, plan: LaunchPlan, go: Go, rank: int) -> None:
         stage=go.stage,
         exit_code=exit_code,
         signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
-        error=error.strip(),
+        error=words.strip(),
     )
     publish(ended_file(folder, go.stage, rank), ended)
 
@@ -280,5 +287,5 @@ def _last_words(path: Path) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:
-        os._exit(stage_alone(*sys.argv[1:4]))  # no clean-up, as for a fork
+        os._exit(stage_alone(*sys.argv[1:5]))  # no clean-up, as for a fork
     sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -213,7 +213,12 @@ def _option(
     rate_ = found.tokens_per_second
     total = Interval(low=rate_.low * groups, expected=rate_.expected * groups, high=rate_.high * groups)
     never = "a service has no end"
-    missing = {"hours": never, "hours_of_work": never, "cost": f"{never}: see the cost an hour and a token", "cost_per_sample": "tokens are served, not samples"}
+    missing = {
+        "hours": never,
+        "hours_of_work": never,
+        "cost": f"{never}: see the cost an hour and a token",
+        "cost_per_sample": "tokens are served, not samples",
+    }
     alone = speed(service, gpu).tokens_per_second.expected * count
     assumptions = (*found.notes, *([offer.note] if offer.note else []))
     if fits is None:

@@ -226,9 +226,7 @@ def _unexplained(work: Work, free: FreeStep) -> float:
 def _messages(profile: Profile, bucket: Bucket, options: Options) -> list[float]:
     """What a bucket puts on the wire, as the sizes of its all-reduces."""
     if options.comm_hook == "bf16_compress":
-        return [
-            sum(min(_sent_bytes(profile, index), 2 * profile.parameters[index].num_elements) for index in bucket.parameters)
-        ]
+        return [sum(min(_sent_bytes(profile, index), 2 * profile.parameters[index].num_elements) for index in bucket.parameters)]
     if options.comm_hook == "powersgd":
         plain, left, right = 0.0, 0.0, 0.0
         for index in bucket.parameters:

@@ -75,7 +75,9 @@ def _unreal(profile: Profile, where: str) -> Iterator[tuple[str, str]]:
     indices += [(f"{where}.gradient_ready[{number}].parameter", one, parameters) for number, one in enumerate(ready)]
     for number, free in enumerate(profile.free_steps):
         at = f"{where}.free_steps[{number}]"
-        indices += [(f"{at}.buckets[{n}].parameters", one, parameters) for n, bucket in enumerate(free.buckets) for one in bucket.parameters]
+        indices += [
+            (f"{at}.buckets[{n}].parameters", one, parameters) for n, bucket in enumerate(free.buckets) for one in bucket.parameters
+        ]
         indices += [(f"{at}.groups[{n}].segments", one, segments) for n, group in enumerate(free.groups) for one in group.segments]
         yield from ((f"{at}.options.{name}", f"{free.options[name]!r} is no number above 0") for name in _no_levers(free.options))
     yield from ((place, f"{index}, and there are {len(known)}") for place, index, known in indices if index not in known)

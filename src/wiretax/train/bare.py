@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from wiretax.model.profile import Parameter, Profile, Segment, Span, Workload
 from wiretax.train.check import Check, check_step
 from wiretax.train.memory import NO_COUNTER, memory_points, out_of_memory_explained, two_batches
+from wiretax.train.own_step import call, is_out_of_memory
 from wiretax.train.probes import tensors_in
 from wiretax.train.rates import rates
 from wiretax.train.records import NotInOrder, Samples, arrivals, cuts_of, device_seconds, gradient_ready, segments_of, span, step_times
 from wiretax.train.sampling import Effort, Sampler
 from wiretax.train.strategy import Options, Place, WrappedStep, wrap_step
-from wiretax.train.own_step import call, is_out_of_memory
 from wiretax.train.workload import Step
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from wiretax.errors import BadInput
 from wiretax.train.memory import out_of_memory_explained
+from wiretax.train.own_step import is_out_of_memory
 from wiretax.train.probes import tensors_in
 from wiretax.train.strategy import Options, Place, wrap_step
-from wiretax.train.own_step import is_out_of_memory
 from wiretax.train.workload import Step, checked_loss
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from wiretax.train.bare import bytes_by_segment, owners_of
 from wiretax.train.check import check_step
 from wiretax.train.free import FreeWire, free_world
 from wiretax.train.memory import NO_COUNTER, memory_points, two_batches
+from wiretax.train.own_step import is_out_of_memory
 from wiretax.train.rates import seconds_of
 from wiretax.train.records import NotInOrder, calls_of, cuts_of, groups_of, step_times
 from wiretax.train.sampling import Effort, Sampler
 from wiretax.train.strategy import Options, Place, WrappedStep, wrap_step
-from wiretax.train.own_step import is_out_of_memory
 from wiretax.train.workload import Step
 
 if TYPE_CHECKING:

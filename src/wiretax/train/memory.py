@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from wiretax.errors import CannotMeasure
 from wiretax.model.profile import MemoryPoint
-from wiretax.train.strategy import WrappedStep
 from wiretax.train.own_step import is_out_of_memory
+from wiretax.train.strategy import WrappedStep
 
 if TYPE_CHECKING:
     import torch

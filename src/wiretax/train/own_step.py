@@ -75,7 +75,9 @@ def settle(step: Step, source: str, device: torch.device) -> Step:
     elsewhere = next((name for name, one in model.named_parameters() if one.device.type != device.type), None)
     if elsewhere is not None:
         where = model.get_parameter(elsewhere).device
-        raise BadInput(f"{elsewhere} of {source} is on {where}, not on {device}.", do=f"Build the model on the device that {source} is given.")
+        raise BadInput(
+            f"{elsewhere} of {source} is on {where}, not on {device}.", do=f"Build the model on the device that {source} is given."
+        )
     inside = {id(one) for one in model.modules()}
     if any(id(one) not in inside for one in step.blocks or ()):
         raise BadInput(f"A block of {source} is no part of its model.", do="Name modules of the model in Step.blocks, or leave them out.")

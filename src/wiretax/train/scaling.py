@@ -7,6 +7,7 @@ does nothing.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from wiretax.data.models import presets
-from wiretax.errors import BadInput, UsageError, WiretaxError
+from wiretax.errors import BadInput, CannotMeasure, UsageError, WiretaxError
 from wiretax.measure.groups import Group, open_group
 from wiretax.measure.host_load import meter_of
 from wiretax.measure.rank import OutOfTimeError, Rank
@@ -24,10 +25,10 @@ from wiretax.model.training import Phases, StepTiming
 from wiretax.train.check import check_step
 from wiretax.train.free import FreeWire, register_fake_backend, silence_reductions
 from wiretax.train.memory import allocated, forget
+from wiretax.train.own_step import is_out_of_memory
 from wiretax.train.stopwatch import PHASES, StepRecord, Stopwatch
 from wiretax.train.strategy import Options, Place, data_parallel_size, strategy_name, wrap_step
-from wiretax.train.own_step import is_out_of_memory
-from wiretax.train.workload import SEED, Settings, load_workload
+from wiretax.train.workload import SEED, Settings, Step, load_workload
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -218,10 +219,8 @@ def _run(rank: Rank, case: Case, how: Settings, levers: Options, place: Place, s
     base = allocated(rank.device)
     step, workload = load_workload(case.source, rank.device, how)
     free = place.model_group is not None
-    if case.strategy in ("ddp", "zero1", "tp_ddp") and case.source not in presets():
-        # The same seed on all ranks, so they agree.
-        if check_step(step, case.batch_per_gpu, rank.device, count_flops=False).without_gradient:
-            levers = replace(levers, find_unused_parameters=True)
+    if case.strategy in ("ddp", "zero1", "tp_ddp") and _has_unused(rank, case, step):
+        levers = replace(levers, find_unused_parameters=True)
     wrapped = wrap_step(case.strategy, step, replace(levers, comm_hook=None) if free else levers, place)
     if free and case.strategy in ("ddp", "zero1"):
         silence_reductions(wrapped.model, rank.device)
@@ -264,6 +263,19 @@ def _run(rank: Rank, case: Case, how: Settings, levers: Options, place: Place, s
         phases={phase: sum(one[1][phase] for one in everybody) / len(everybody) for phase in PHASES},
         peak_bytes=max(one[2] for one in everybody) if rank.is_cuda else None,
     )
+
+
+def _has_unused(rank: Rank, case: Case, step: Step) -> bool:
+    """Whether on any rank some trained parameter gets no gradient, which DDP cannot bear unless it is told to look for it.
+
+    A rank without memory for this says nothing: its first real step will.
+    """
+    if case.source in presets():
+        return False
+    found = False
+    with contextlib.suppress(CannotMeasure):
+        found = bool(check_step(step, case.batch_per_gpu, rank.device, count_flops=False).without_gradient)
+    return any(rank.exchange("scale/unused", found))
 
 
 def _problems(rank: Rank, problem: str) -> list[str]:

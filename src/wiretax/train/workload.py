@@ -131,7 +131,9 @@ def load_step(source: str, device: torch.device) -> Step:
             raise UsageError(
                 f"There is no module {module_name!r}.", do="Name it as python -c 'import MODULE' would find it from this folder."
             ) from None
-        raise BadInput(f"Importing {module_name} failed: {own_step.brief(error)}.", do=f"Install {error.name}, or mend the import.") from error
+        raise BadInput(
+            f"Importing {module_name} failed: {own_step.brief(error)}.", do=f"Install {error.name}, or mend the import."
+        ) from error
     except (Exception, SystemExit) as error:
         raise BadInput(f"Importing {module_name} failed: {own_step.brief(error)}.", do="Run it with python first.") from error
     function = getattr(module, function_name, None)

@@ -55,7 +55,7 @@ def test_running_out_of_memory_is_no_mistake_of_the_function():
 
 
 def test_a_mistake_of_ours_is_told_once():
-    with pytest.raises(BadInput, match="^already told$"):
+    with pytest.raises(BadInput, match=r"^already told$"):
         call("It", raises(BadInput("already told")))
 
 
