@@ -269,3 +269,13 @@ def test_replaced_prices_reach_the_planner(open_page: Open) -> None:
     page = open_page(as_html(run))
     assert page.script("return window.wiretaxViews.planner.signal('price')") == 7
     assert "CHF" in page.script("return document.querySelector('#planner .live svg').textContent")
+
+
+def test_no_text_of_a_chart_stands_outside_its_picture(open_page: Open) -> None:
+    page = open_page(pages("comparison"))
+    cut = page.script(
+        """return [...document.querySelectorAll('.live svg')].flatMap((svg) => [...svg.querySelectorAll('text')]
+             .filter((text) => text.textContent && text.getBoundingClientRect().left < svg.getBoundingClientRect().left - 0.5)
+             .map((text) => text.textContent));"""
+    )
+    assert cut == []

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from wiretax.errors import UsageError
 from wiretax.model.measurement import Collective, Measurements, Operation, Point
 from wiretax.predict.growth import Growth, growth
+from wiretax.units import size
 
 REPEAT_SIGMA = 0.03
 """Relative spread between two launches over a quiet wire (recorded 2x H200: shared memory 0.5 to 3 %, NVLink 1 to 3 %)."""
@@ -126,8 +127,8 @@ class Curve:
         if not self.num_bytes or self.num_bytes[0] <= num_bytes <= self.num_bytes[-1] or num_bytes <= 0:
             return None
         if num_bytes > self.num_bytes[-1]:
-            return f"{self.operation} above {self.num_bytes[-1]:.0f} B keeps the rate of that size"
-        return f"{self.operation} below {self.num_bytes[0]:.0f} B takes as long as that size"
+            return f"{self.operation} above {size(self.num_bytes[-1])} keeps the rate of that size"
+        return f"{self.operation} below {size(self.num_bytes[0])} takes as long as that size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,12 +261,12 @@ def _joined(operation: Operation, world_size: int, modes: dict[str, Rows]) -> Cu
     spreads: list[float] = []
     floor = UNSAMPLED_SIGMA
     for rows in modes.values():
-        for size, seconds, samples in rows:
-            timings.setdefault(size, []).append(seconds)
-            if len(samples) >= 5 and size >= BANDWIDTH_BYTES:
+        for num_bytes, seconds, samples in rows:
+            timings.setdefault(num_bytes, []).append(seconds)
+            if len(samples) >= 5 and num_bytes >= BANDWIDTH_BYTES:
                 spreads.append(robust_sigma(samples))
                 floor = REPEAT_SIGMA
-    twice = [abs(math.log(max(both) / min(both))) for size, both in timings.items() if len(both) > 1 and size >= BANDWIDTH_BYTES]
+    twice = [abs(math.log(max(both) / min(both))) for num_bytes, both in timings.items() if len(both) > 1 and num_bytes >= BANDWIDTH_BYTES]
     if twice:
         spreads.append(_median(twice) * 1.4826 / math.sqrt(2))
     sigma = math.hypot(_median(spreads) if spreads else 0.0, floor)

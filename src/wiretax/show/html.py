@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -77,6 +78,7 @@ def _environment() -> Any:
     )
     environment.globals["figure"] = figure
     environment.filters["code"] = _code
+    environment.filters["breakable"] = _breakable
     return environment
 
 
@@ -125,6 +127,13 @@ def _code(text: str) -> Any:
         Markup('<code class="{}">{}</code>').format("short" if len(piece) <= SHORT_CODE else "", piece) if k % 2 else escape(piece)
         for k, piece in enumerate(pieces)
     )
+
+
+def _breakable(name: str) -> Any:
+    """A long name that may break after its dots and underscores: on a telephone it would push the figures beside it out of sight."""
+    from markupsafe import Markup, escape
+
+    return Markup("<wbr>").join(escape(part) for part in re.findall(r"[^._]*[._]|[^._]+$", name))
 
 
 @cache

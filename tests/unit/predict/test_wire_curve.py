@@ -34,7 +34,7 @@ def test_below_the_smallest_size_a_message_takes_as_long_and_above_the_largest_i
 
     assert curve.seconds(8) == 1e-5
     assert curve.seconds(3 * MIB) == pytest.approx(3e-4)
-    assert "above" in curve.beyond(3 * MIB)
+    assert curve.beyond(3 * MIB) == "all_reduce above 1 MiB keeps the rate of that size"
     assert curve.beyond(2048) is None
 
 

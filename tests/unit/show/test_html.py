@@ -264,3 +264,10 @@ def test_the_charts_in_the_page_unpack_to_rows() -> None:
 def test_what_was_removed_is_said_at_the_end() -> None:
     page = as_html(sample_runs.inspected(), removed=("1 host name", "4 UUIDs"), interactive=False)
     assert "Removed before sharing: 1 host name, 4 UUIDs." in Reader(page).words
+
+
+def test_long_names_may_break_after_their_joints_and_stay_whole_as_text() -> None:
+    found = re.search(r'<th scope="row" class="metric">(.*?)</th>', pages("comparison"))
+    assert found is not None
+    assert "<wbr>" in found.group(1)
+    assert found.group(1).replace("<wbr>", "") == "send_recv_busbw_peak_bytes_per_second.default.2"

@@ -237,7 +237,11 @@ def _what_it_costs(run: Run) -> tuple[Severity, Confidence, str, tuple[Evidence,
     with_it, without = default[1].busbw_bytes_per_second, clean[1].busbw_bytes_per_second
     shown = (evidence(f"all-reduce over {world} GPUs: {rate(with_it)} as found, {rate(without)} without such settings"),)
     if without > with_it * WORTH:
-        return "problem", "certain", f"All-reduce would be {without / with_it:.1f}x faster without it.", shown
+        names = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
+        both = all((found := facts.nccl_setting(run, name)) is not None and found[0].strip() == "1" for name in names)
+        # The clean wire goes without both: the gain is not that of either alone.
+        of = f"without {' and '.join(names)}; what each costs alone was not measured" if both else "without it"
+        return "problem", "certain", f"All-reduce would be {without / with_it:.1f}x faster {of}.", shown
     return "info", "certain", f"It costs nothing here: {rate(with_it)} with it, {rate(without)} without.", shown
 
 

@@ -18,6 +18,9 @@ from wiretax.units import duration, percent, significant
 PHASE_ORDER = ("forward", "backward", "optimizer", "computing", "slowed by the wire", "other", "waiting for the wire")
 DASH = "\u2013"
 
+ROOM = {"left": 24, "right": 5, "top": 5, "bottom": 5}
+"""Beside bars with long names: a browser's font may be wider than the one they were measured with, and the first letters were cut off."""
+
 
 def scaling(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     """Speed-up over one GPU: the predicted band of each wire, the measured points on it, and the ideal line."""
@@ -121,7 +124,7 @@ def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         "communication that nothing hides."
         + (" Slowed: computing takes longer beside it, and DDP copies its buckets." if "slowed by the wire" in names else ""),
         says=_phases_says(found, keys, several),
-        spec=dressed(alt.layer(bars, text).properties(width=WIDTH - 60, height=max(34 * len(keys), 70)), palette),
+        spec=dressed(alt.layer(bars, text).properties(width=WIDTH - 60, height=max(34 * len(keys), 70), padding=ROOM), palette),
         table=Table(
             ("configuration", "part", "time", "of the step"),
             tuple((_key(p, several), p.name, duration(p.seconds), _share(p, found, several)) for p in found),

@@ -14,6 +14,14 @@ def test_a_variable_that_costs_speed_is_a_problem_with_the_factor():
     assert "2.0x" in finding.effect and "unset NCCL_P2P_DISABLE" in finding.remedy
 
 
+def test_what_two_variables_cost_together_is_said_of_neither_alone():
+    both = disabled(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1")
+    findings = found(check, run(both, wire(gigabytes=3, kind="socket"), wire("clean", 300)))
+    for code in ("p2p-disabled-by-environment", "shm-disabled-by-environment"):
+        assert "100.0x faster without NCCL_P2P_DISABLE and NCCL_SHM_DISABLE" in findings[code].effect
+        assert "alone was not measured" in findings[code].effect
+
+
 def test_a_variable_that_costs_nothing_is_left_alone():
     finding = found(check, run(disabled(), wire(gigabytes=20, kind="staged"), wire("clean", 20.5)))["p2p-disabled-by-environment"]
     assert finding.severity == "info"
