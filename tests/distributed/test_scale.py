@@ -188,6 +188,14 @@ def test_what_makes_a_prediction_unsure_is_a_note_and_not_a_failure(tmp_path, na
     assert [one["strategy"] for one in profile["free_steps"]] == ["ddp"]
 
 
+@pytest.mark.parametrize("name", ["own_steps:depends_on_data", "own_steps:unused"])
+def test_a_step_whose_parameters_are_not_all_used_is_trained_under_ddp_all_the_same(tmp_path, name):
+    options = ["--step", name, "--batch", "2", "--gpus", "1,2", "--device", "cpu", "--strategy", "ddp", "--steps", "5", "--budget", "100s"]
+    code, document, stderr, _ = wiretax(tmp_path, "scale", *options, "--json")
+    assert code == 0, stderr
+    assert [(one["strategy"], one["num_gpus"]) for one in document["training"]["steps"]] == [("none", 1), ("ddp", 2)]
+
+
 def test_running_out_of_memory_is_exit_3_and_says_what_fits(tmp_path):
     code, document, stderr, _ = wiretax(tmp_path, "profile", "--step", "own_steps:too_large", "--batch", "16", "--device", "cpu", "--json")
     assert code == 3, stderr
