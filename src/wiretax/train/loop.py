@@ -62,6 +62,7 @@ class LoopProfiler:
         self._micro_per_step = 1
         self._running: Phase | None = None
         self._without: frozenset[int] = frozenset()
+        self._has_closure = False
         self._peak: tuple[int, int] | None = None
         self._meter = HostLoadMeter([os.getpid()])
 
@@ -87,8 +88,9 @@ class LoopProfiler:
             if self._probes is not None:
                 self._probes.close()  # the first micro-step's marks stand for all
 
-    def update_begins(self) -> None:
-        """The optimizer is about to step."""
+    def update_begins(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """The optimizer is about to step, with what it was called with."""
+        self._has_closure = self._has_closure or any(callable(one) for one in (*arguments, *keywords.values()))
         if self._watch is not None and self._running is None and self._micro_steps:
             self._without = self._without | {
                 index for index, one in enumerate(self._model.parameters()) if one.requires_grad and one.grad is None
@@ -115,9 +117,15 @@ class LoopProfiler:
         """Makes the profile.
 
         Raises:
-            CannotMeasure: too few steps were seen.
+            CannotMeasure: too few steps were seen, or forward and backward ran inside the optimizer's step.
         """
         seen = self._records
+        if self._has_closure:
+            raise CannotMeasure(
+                "The optimizer was given a closure, which runs forward and backward inside its step.",
+                why="So the parts of a step cannot be told apart.",
+                do="Call the model, backward and optimizer.step() one after the other.",
+            )
         if len(seen["elapsed"]) < FEWEST:
             raise CannotMeasure(
                 f"The loop made {sum(map(len, seen.values()))} whole steps inside profile_step, too few to time.",
@@ -226,12 +234,18 @@ def profile_step(
         The profiler; its ``profile`` is there after the block.
 
     Raises:
-        UsageError: the model is wrapped for several GPUs already.
+        UsageError: the model is wrapped for several GPUs already, or what was given cannot be trained.
         CannotMeasure: the loop made too few steps.
     """
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
+    if not isinstance(model, torch.nn.Module) or next(model.parameters(), None) is None:
+        raise UsageError(f"{type(model).__name__} is no model with parameters.", do="Give the torch.nn.Module that the loop calls.")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(f"{type(optimizer).__name__} is no torch.optim.Optimizer.", do="Give the optimizer that the loop steps.")
+    if batch_size < 1 or steps < FEWEST:
+        raise UsageError(f"A batch of {batch_size} and {steps} steps are too few.", do=f"Take at least 1 sample and {FEWEST} steps.")
     if isinstance(model, DistributedDataParallel) or type(model).__name__.startswith(("FSDP", "FullyShardedDataParallel")):
         raise UsageError("The model is wrapped for several GPUs.", do="Profile the plain model on one GPU; wiretax predicts the rest.")
     workload = Workload(
@@ -254,7 +268,7 @@ def profile_step(
 
     handles = [
         model.register_forward_pre_hook(called),
-        optimizer.register_step_pre_hook(lambda *_: watcher.update_begins()),
+        optimizer.register_step_pre_hook(lambda _optimizer, arguments, keywords: watcher.update_begins(arguments, keywords)),
         optimizer.register_step_post_hook(lambda *_: watcher.update_ends()),
     ]
     torch.autograd.backward = backward  # Tensor.backward, scalers and accelerators all come through here

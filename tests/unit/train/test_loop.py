@@ -114,3 +114,39 @@ def test_a_model_that_is_wrapped_already_is_refused(cpu):
             pass
     finally:
         dist.destroy_process_group()
+
+
+def _small():
+    model = nn.Linear(4, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def test_a_closure_whose_passes_lie_inside_the_update_is_refused_and_not_timed_wrongly():
+    model, optimizer = _small()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).mean()
+        loss.backward()
+        return loss
+
+    with pytest.raises(CannotMeasure, match="given a closure"), profile_step(model, optimizer, batch_size=2):
+        for _ in range(30):
+            optimizer.step(closure)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"model": nn.ReLU()}, "ReLU is no model with parameters"),
+        ({"model": lambda x: x}, "function is no model with parameters"),
+        ({"optimizer": object()}, "object is no torch.optim.Optimizer"),
+        ({"batch_size": 0}, "A batch of 0"),
+        ({"steps": 0}, "0 steps are too few"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_the_loop(changed, words):
+    model, optimizer = _small()
+    given = {"model": model, "optimizer": optimizer, "batch_size": 2, **changed}
+    with pytest.raises(UsageError, match=words), profile_step(**given):
+        pass
