@@ -246,8 +246,10 @@ def test_a_phase_told_apart_on_one_side_only_is_compared_by_elapsed_time():
 def test_more_bandwidth_never_makes_a_step_slower(busbw, factor):
     own = profile(host=0.6, free_steps=[ddp_free()])
 
-    slow = predict(own, wire(busbw), "ddp", 4).forecast.step_seconds
-    fast = predict(own, wire(busbw * factor), "ddp", 4).forecast.step_seconds
+    # Measured on 2 only, what is not known of 4 differs by the kind of wire, and with it the range: there only the expected one follows.
+    guessed = [predict(own, wire(one), "ddp", 4).forecast.step_seconds.expected for one in (busbw, busbw * factor)]
+    slow, fast = (predict(own, wire(one, world_size=4), "ddp", 4).forecast.step_seconds for one in (busbw, busbw * factor))
 
+    assert guessed[1] <= guessed[0] * (1 + 1e-9)
     assert fast.expected <= slow.expected * (1 + 1e-9)
     assert fast.high <= slow.high * (1 + 1e-9)
