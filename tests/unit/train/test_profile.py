@@ -58,7 +58,8 @@ def test_gradients_arrive_from_the_head_to_the_embedding_within_backward(whole):
 def test_the_phases_lie_within_the_step(whole):
     for times in (whole.bare, *(one.times for one in whole.free_steps)):
         phases = times.forward.elapsed.seconds + times.backward.elapsed.seconds + times.optimizer.elapsed.seconds
-        assert 0.5 * times.step.seconds < phases < 1.2 * times.step.seconds
+        samples = times.step.samples_seconds  # a few: on a busy host their median is not the sum of the phases' medians
+        assert 0.5 * min(samples) < phases < 1.2 * max(samples)
         assert len(times.step.samples_seconds) >= 3
 
 
