@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fuzz.mutations import mutate, seeds
+from fuzz.mutations import mutate, one_number, seeds
 from wiretax.model.reading import not_finite, unexplained
 from wiretax.probe.readers import DOCUMENT_READERS, READERS
 from wiretax.probe.readers.input import read_bytes
@@ -38,6 +38,12 @@ def check(data: bytes) -> None:
 @SLOW_START
 def test_mutated_cases_and_recordings(seed: int, base: bytes) -> None:
     check(mutate(random.Random(seed), CORPUS, base))
+
+
+@given(seed=st.integers(0, 2**32), base=st.sampled_from([text[:20_000] for text in CORPUS]))
+@SLOW_START
+def test_one_number_that_cannot_be(seed: int, base: bytes) -> None:
+    check(one_number(random.Random(seed), base))
 
 
 @given(data=st.binary(max_size=2000))

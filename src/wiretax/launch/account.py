@@ -117,9 +117,10 @@ class Account:
         )
 
     def stage_ended(self, number: int, stage: Stage, ended: dict[int, Ended]) -> bool:
-        """Whether all ended well. Deaths by signal come first; an error that others saw because one died is not told beside it."""
+        """Whether all ended well. Deaths by signal come first; an error that others saw because one went is not told beside it."""
         killed = [end for end in ended.values() if end.signal is not None]
         failed = [end for end in ended.values() if end.signal is None and end.exit_code not in (0, OUT_OF_TIME)]
+        failed.sort(key=lambda end: last_words.blames_a_peer(end.error))
         positions = self._observed.positions(number)
         for end in killed or failed[:1]:
             self._incident(

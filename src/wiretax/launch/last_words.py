@@ -22,6 +22,10 @@ _MEANINGS = (
     ),
     (r"\[Errno 12\]|can't allocate memory|MemoryError", "memory is short (the container's limit, or ulimit -v)"),
 )
+_PEER_WENT = re.compile(
+    r"Connection (closed by peer|reset by peer|refused)|Broken pipe|(connection|socket).{0,40}closed|ncclRemoteError|remote process exited",
+    re.IGNORECASE,
+)
 _SIGNALLED = re.compile(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)")
 _ENGINES_OWN = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _LOG_PREFIX = re.compile(r"^[EWI]\d{4} [\d:.]+ +\d+ \S+:\d+\] ?")
@@ -41,6 +45,11 @@ def summary(text: str) -> str:
         place = f" ({places[-1][1]} line {places[-1][2]})" if places else ""
         return meaning(error[:MOST_CHARACTERS]) + place
     return meaning((fatal or next(line for line in reversed(lines) if line.strip())).strip()[:MOST_CHARACTERS])
+
+
+def blames_a_peer(text: str) -> bool:
+    """Whether the error is that another process went away, so that the cause is there and not here."""
+    return _PEER_WENT.search(summary(text)) is not None
 
 
 def _with_next(lines: list[str], number: int) -> str:

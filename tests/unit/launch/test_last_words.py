@@ -111,3 +111,23 @@ def test_a_full_disk_is_told_once(tmp_path):
     assert last_words.with_full_disk(once) == once
     assert last_words.with_full_disk("").startswith("the disk")
     assert not last_words.disk_is_full(tmp_path / "gone")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:5342",
+        "RuntimeError: [pair.cc:536] Read error [127.0.0.1]:3412: Connection reset by peer",
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94, remote process exited or there was a network error",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+        "torch.distributed.DistNetworkError: failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown?",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+    ],
+)
+def test_an_error_that_says_that_a_peer_went_away_is_told_from_a_cause(error):
+    assert last_words.blames_a_peer(f"Traceback (most recent call last):\n  File x\n{error}\n")
+
+
+@pytest.mark.parametrize("error", ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "ValueError: closed door", ""])
+def test_any_other_error_is_a_cause(error):
+    assert not last_words.blames_a_peer(error)

@@ -109,3 +109,24 @@ def test_an_engine_is_told_from_its_ranks_by_how_it_ended(observed, process):
 
 def test_signals_have_names():
     assert [signal_name(9), signal_name(250)] == ["SIGKILL", "signal 250"]
+
+
+GONE = "Traceback (most recent call last):\n  ...\nRuntimeError: [/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:41121"
+NO_MEMORY = "Traceback (most recent call last):\n  ...\nRuntimeError: rank 1 ran out of memory at batch 1, and others had enough of it"
+
+
+def test_a_rank_that_lost_its_peer_is_not_blamed_whoever_is_heard_first(tmp_path, observed):
+    """Seen on a busy host: rank 0's broken connection was told as the error, not the memory that rank 1 lacked."""
+    outcome = LaunchOutcome(folder=tmp_path)
+    ended = {rank: Ended(rank=rank, stage=0, exit_code=1, signal=None, error=error) for rank, error in enumerate((GONE, NO_MEMORY))}
+    assert not Account(observed, outcome).stage_ended(0, STAGE, ended)
+    (incident,) = outcome.incidents
+    assert (incident.kind, incident.rank) == ("error", 1)
+    assert "ran out of memory" in incident.detail
+
+
+def test_where_every_rank_lost_its_peer_the_first_is_told(tmp_path, observed):
+    outcome = LaunchOutcome(folder=tmp_path)
+    ended = {rank: Ended(rank=rank, stage=0, exit_code=1, signal=None, error=GONE) for rank in range(2)}
+    assert not Account(observed, outcome).stage_ended(0, STAGE, ended)
+    assert [(one.rank, one.kind) for one in outcome.incidents] == [(0, "error")]

@@ -15,6 +15,7 @@ from wiretax.probe.readers import DOCUMENT_READERS, READERS
 from wiretax.probe.readers.nccl_log import pieces as nccl_pieces
 from wiretax.probe.readers.nccl_scan import Scanner
 from wiretax.probe.readers.piece import Piece, Problem, Text
+from wiretax.probe.readers.sound import sound
 from wiretax.probe.readers.unpack import chunks, chunks_of
 
 _MAX_LINE = 4 * 2**20
@@ -26,6 +27,9 @@ _MAX_UNREAD = 50
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[()#][0-9A-Za-z]|[=>78@-Z\\^_])?")
 _LINK = re.compile(rb"\[([^\]\[\n]{1,200})\]\(https?://[^)\s]{1,400}\)|<https?://[^|>\s]{1,400}\|([^>\n]{1,200})>")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+_ENDLESS_NUMBER = re.compile(rb"[0-9]{100,}")
+"""No tool prints it, and Python converts no more than 4300 digits: 99 of them are more than enough to be told from a figure."""
 
 _HARMLESS = re.compile(
     r"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>|\[[\w.-]{1,40}\]|\([^()]{1,120}\)|[>|\s`'\"*_=~.#+:;-]){0,200}"
@@ -82,6 +86,7 @@ def _read(name: str, content: Iterator[bytes], problems: list[Problem]) -> list[
     prose = _without(text, {number for piece in found for number in piece.understood})
     for read in READERS:
         found += read(prose)
+    found = [sound(piece) for piece in found]
     problems += _damaged(found)
     problems += _unread(text, found)
     if not found and not problems:
@@ -205,6 +210,8 @@ def _plain(whole: bytes, document: bool | None, pasted: bool) -> bytes:
 
 def _clean(raw: bytes) -> str:
     """One line as text: UTF-8 or else Latin-1, without control bytes, invisible marks and no-break blanks."""
+    if len(raw) >= 100:
+        raw = _ENDLESS_NUMBER.sub(lambda digits: digits[0][:99], raw)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:

@@ -138,7 +138,7 @@ def said(value: str | None) -> str | None:
 
 def number(value: str | None) -> float | None:
     """The number at the start of ``"119.52 W"``, ``"16x"``, ``"100 %"`` or ``"1,234"``; None where there is none."""
-    match = re.match(r"\s*(-?\d[\d,]{0,18}(?:\.\d{1,9})?)", said(value) or "")
+    match = re.match(r"\s*(-?\d[\d,]{0,18}(?![\d,])(?:\.\d{1,9})?)", said(value) or "")
     return float(match.group(1).replace(",", "")) if match else None
 
 
@@ -167,11 +167,11 @@ def pci_bus_id(value: str) -> str:
 
 
 def pcie_link(current_generation: str | None, max_generation: str | None, current_width: str | None, max_width: str | None) -> PcieLink:
-    """A link from the four texts of a tool (``"4"``, ``"16x"``, ``"x16"``, ``"N/A"``)."""
+    """A link from the four texts of a tool (``"4"``, ``"16x"``, ``"x16"``, ``"N/A"``). No link is wider than 32 lanes."""
 
     def digits(value: str | None) -> int | None:
         match = re.search(r"\d+", said(value) or "")
-        return int(match.group()) if match else None
+        return int(match.group()) if match and int(match.group()) <= 32 else None
 
     return PcieLink(
         generation=digits(current_generation),
