@@ -1,4 +1,4 @@
-"""Feeds damaged texts to the readers, in process: no traceback, no hang, no growth.
+"""Feeds damaged texts to the readers, in process: no traceback, no hang, no growth, no null without a reason, no figure that cannot be one.
 
     python tests/fuzz/run_fuzz.py --count 200000 --seed 1
 
@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fuzz.mutations import CORPUS, mutate, seeds
+from fuzz.soundness import faults
 from wiretax.probe.readers.input import read_bytes
 
 MAX_SECONDS_A_MEGABYTE = 1.0
@@ -46,6 +47,7 @@ def main() -> int:
         start = time.process_time()
         try:
             pieces, problems = read_bytes("fuzz", data)
+            assert not (wrong := faults(pieces)), wrong
         except Exception:
             failures += 1
             print(f"input {index}: {hashlib.sha256(data).hexdigest()[:12]}, {len(data)} bytes")

@@ -46,7 +46,8 @@ def test_an_observation_keeps_its_other_values_and_its_line_is_told():
 
 
 def test_a_line_already_told_is_not_told_again():
-    told = dataclasses.replace(piece(Gpu(index=0), Observation(source="x", line=9, kind="k", values={"count": HUGE})), damaged=((9, "cut"),))
+    bad = piece(Gpu(index=0), Observation(source="x", line=9, kind="k", values={"count": HUGE}))
+    told = dataclasses.replace(bad, damaged=((9, "cut"),))
     assert sound(told).damaged == ((9, "cut"),)
 
 
