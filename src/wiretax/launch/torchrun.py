@@ -35,6 +35,8 @@ HARD_SECONDS = 1.0
 """A stage child that is past its own deadline by this much is ended."""
 STALL_SECONDS = 20.0
 """A stage in which no rank makes a step for so long hangs, however much time it still has."""
+STOPPED_SECONDS = 3.0
+"""The same where a rank is seen to be stopped by a signal all the while: it will not go on by itself."""
 START_SECONDS = 60.0
 """torchrun and the import of torch may take so long on a slow disk, if the budget allows."""
 LEAST_START_SECONDS = 1.0
@@ -227,6 +229,7 @@ class _Launch:
         ended: dict[int, Ended] = {}
         give_up: float | None = None
         last_count, last_change = -1, time.monotonic()
+        stopped_since: float | None = None
         ranks = stage.ranks or self.plan.world_size
         self.looked, self.paused_seconds = time.monotonic(), 0.0
         while len(ended) < ranks:
@@ -242,6 +245,12 @@ class _Launch:
                 self.account.ranks_lost(number, stage, lost)
                 return False
             stalled = now - last_change > max(STALL_SECONDS, stage.patience_seconds)
+            if now - last_change < STOPPED_SECONDS or not self._some_stopped(number, ranks, ended):
+                stopped_since = None
+            elif stopped_since is None:
+                stopped_since = now  # counted from here: after a Ctrl-Z of everything the ranks may wake a moment after us
+            elif now - stopped_since > STOPPED_SECONDS:
+                stalled = True
             if now > hard or (give_up is not None and now > give_up) or stalled:
                 self._settle(number, ranks, ended)
                 if len(ended) < ranks:
@@ -250,6 +259,9 @@ class _Launch:
         if self.account.stage_ended(number, stage, ended):
             self.outcome.completed.append(stage.name)
         return True
+
+    def _some_stopped(self, number: int, ranks: int, ended: dict[int, Ended]) -> bool:
+        return any(self.observed.state(number, rank) in ("T", "t") for rank in range(ranks) if rank not in ended)
 
     def _wait_for_engine(self, number: int, ended: dict[int, Ended]) -> None:
         """Torchrun ends all ranks when one of them dies, so the launch is over; it says which was the first."""
