@@ -216,7 +216,8 @@ def test_a_rank_that_dies_while_training_costs_only_its_configuration(tmp_path):
 
 
 def test_a_rank_that_stops_while_training_is_a_hang_and_what_was_measured_is_kept(tmp_path):
-    options = ["--step", "own_steps:stops", "--batch", "1", "--gpus", "1,2", "--device", "cpu", "--steps", "5", "--budget", "150s", "--json"]
+    source = ["--step", "own_steps:stops", "--batch", "1"]
+    options = [*source, "--gpus", "1,2", "--device", "cpu", "--steps", "5", "--budget", "150s", "--json"]
     code, document, stderr, took = wiretax(tmp_path, "scale", *options)
     assert code == 3, stderr
     assert took < 100, "a stopped rank is not waited for until the budget ends"
