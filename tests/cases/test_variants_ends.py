@@ -141,6 +141,7 @@ VARIANTS = [
     Variant("an older NCCL in front", {"l": SYMBOL.format("ncclCommRegister"), "p": "nvidia-nccl-cu11==2.14.3\nnvidia-nccl-cu12==2.27.3\n"}, [["nccl-version-mismatch"]], ["torch-without-cuda"]),
     Variant("another symbol", {"l": SYMBOL.format("ncclMemFree")}, [["nccl-version-mismatch"]]),
     Variant("a symbol that is not NCCL's", {"l": SYMBOL.format("cudnnGetVersion")}, [], ["nccl-version-mismatch"]),
+    Variant("collectives in a CUDA graph on an old driver", {"l": warn("misc/strongstream.cc:53", "NCCL cannot be captured in a graph if either it wasn't built with CUDA runtime >= 11.3 or if the installed CUDA driver < R465.")}, [["driver-too-old"]]),
     Variant("NCCL met an old driver", {"l": warn("misc/cudawrap.cc:182", "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'")}, [["driver-too-old"]]),
     Variant(
         "NCCL 2.8 without PCI folders",

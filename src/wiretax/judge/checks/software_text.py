@@ -284,6 +284,19 @@ def _cuda(run: Run) -> Iterator[Finding]:
                 confirm='nvidia-smi | head -4; python -c "import torch; print(torch.version.cuda)"',
             )
             return
+        if "captured in a graph" in error:
+            yield Finding(
+                code="driver-too-old",
+                severity="problem",
+                confidence="likely",
+                title="NCCL cannot run inside a CUDA graph here: the driver is older than 465, or NCCL was built for CUDA before 11.3",
+                evidence=seen.lines([observation]),
+                effect="Collectives in a captured graph fail with 'invalid usage'.",
+                remedy="Upgrade the driver (or the NCCL of the environment); until then run without graphs, for example vLLM with "
+                "`--enforce-eager`.",
+                confirm="nvidia-smi --query-gpu=driver_version --format=csv",
+            )
+            return
         if "busy or unavailable" in error:
             yield Finding(
                 code="gpu-busy",

@@ -143,7 +143,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
     )),
     ("cuda_version", (
         r"(?P<error>CUDA driver version is insufficient.{0,120}|Cuda driver version.{0,120}|CUDA some PFN functions not found."
-        r"{0,80})"
+        r"{0,80}|NCCL cannot be captured in a graph.{0,160})"
     )),
     ("device_mismatch", (
         r"mixed local \w{0,8} ?Net device counts|mixed local CollNet|mismatched physical devices|incompatible devices"
