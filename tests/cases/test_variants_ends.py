@@ -142,6 +142,11 @@ VARIANTS = [
     Variant("another symbol", {"l": SYMBOL.format("ncclMemFree")}, [["nccl-version-mismatch"]]),
     Variant("a symbol that is not NCCL's", {"l": SYMBOL.format("cudnnGetVersion")}, [], ["nccl-version-mismatch"]),
     Variant("collectives in a CUDA graph on an old driver", {"l": warn("misc/strongstream.cc:53", "NCCL cannot be captured in a graph if either it wasn't built with CUDA runtime >= 11.3 or if the installed CUDA driver < R465.")}, [["driver-too-old"]]),
+    Variant("no EFA card in the container", {"l": warn("nccl_net_ofi_rdma_init:7978", "NET/OFI OFI fi_getinfo() call failed: No data available")}, [["ib-device-not-passed"]]),
+    Variant("no interface for a socket", {"l": warn("include/socket.h:318", "Net : Socket creation failed : Address family not supported by protocol")}, [["wrong-interface"]], ["peer-unreachable"]),
+    Variant("the store of an old torch", {"l": "    store = TCPStore(\nRuntimeError: connect() timed out. Original timeout was 60000 ms.\n"}, [["rendezvous-failed"]]),
+    Variant("every link of a module down", {"l": "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are inActive\n"}, [["fabric-not-ready"]], ["no-nvlink-bridge"]),
+    Variant("every link of a card down", {"l": "GPU 0: NVIDIA RTX A6000 (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are inActive\n"}, [["no-nvlink-bridge"]], ["fabric-not-ready"]),
     Variant("NCCL met an old driver", {"l": warn("misc/cudawrap.cc:182", "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'")}, [["driver-too-old"]]),
     Variant(
         "NCCL 2.8 without PCI folders",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from wiretax.judge import seen
 from wiretax.judge.facts import evidence, gpus_are
 from wiretax.model.finding import Finding
+from wiretax.model.observation import Observation
 from wiretax.model.run import Run
 
 NVLINK_XIDS = frozenset({74, *range(144, 151), 155})
@@ -175,14 +176,13 @@ def _unhealthy(run: Run) -> Iterator[Finding]:
 
 def _xid(run: Run) -> Iterator[Finding]:
     lines = [
-        *(o for o in seen.of(run, "xid") if o.values.get("code") in NVLINK_XIDS),
+        *(o for o in seen.of(run, "xid") if _nvlink_code(o) is not None),
         *seen.of(run, "nvlink.fatal"),
         *(o for o in seen.of(run, "nvswitch.sxid") if o.values.get("fatal")),
-        *(o for o in seen.of(run, "xid") if _follows_nvlink(seen.text(o, "message"))),
         *(o for o in (*seen.of(run, "torch.cuda_error"), *seen.warnings(run, "cuda_failure")) if "NVLink error" in seen.text(o, "error")),
     ]
     if lines:
-        codes = sorted({code for o in seen.of(run, "xid") if (code := seen.whole(o, "code")) in NVLINK_XIDS and code is not None})
+        codes = sorted({code for o in seen.of(run, "xid") if (code := _nvlink_code(o)) is not None})
         passing = codes and all("Nonfatal" in seen.text(o, "message") for o in lines)
         only_cuda = not any(o.kind in ("xid", "nvlink.fatal", "nvswitch.sxid") for o in lines)
         yield Finding(
@@ -201,7 +201,8 @@ def _xid(run: Run) -> Iterator[Finding]:
         )
 
 
-def _follows_nvlink(message: str) -> bool:
-    """``Xid 45 ... caused by previous Xid 145``: the end of a program whose link failed."""
-    match = re.search(r"caused by previous Xid (\d{1,4})", message)
-    return match is not None and int(match[1]) in NVLINK_XIDS
+def _nvlink_code(xid: Observation) -> int | None:
+    """The NVLink error behind an Xid: its own, or the one before (``Xid 45 ... caused by previous Xid 145``: its program ended)."""
+    match = re.search(r"caused by previous Xid (\d{1,4})", seen.text(xid, "message"))
+    codes = (seen.whole(xid, "code"), int(match[1]) if match else None)
+    return next((code for code in codes if code in NVLINK_XIDS), None)

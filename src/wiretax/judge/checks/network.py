@@ -147,6 +147,19 @@ def _verbs(run: Run) -> Iterator[Finding]:
             "anew against OFED). To go on meanwhile: `export NCCL_NET_GDR_LEVEL=LOC`.",
             confirm="lsmod | grep -E 'nvidia_peermem|nv_peer_mem' && NCCL_NET_GDR_LEVEL=LOC NCCL_DEBUG=INFO wiretax check --quick",
         )
+    no_efa = seen.warnings(run, "no_efa")
+    if no_efa:
+        yield Finding(
+            code="ib-device-not-passed",
+            severity="warning",
+            confidence="likely",
+            title="The EFA plugin finds no EFA card, as in a container without the card's device files",
+            evidence=seen.lines(no_efa, 4),
+            effect="NCCL stops there, or gradients between hosts cross TCP.",
+            remedy="Pass the devices: `docker run --device=/dev/infiniband/uverbs0` for each card, with `--ulimit memlock=-1` and "
+            "`--network=host`; in Kubernetes the EFA device plugin (`vpc.amazonaws.com/efa`). The instance itself must have the cards.",
+            confirm="fi_info -p efa -t FI_EP_RDM && ls /dev/infiniband",
+        )
     opening = [*seen.warnings(run, "ib_device"), *(o for o in calls if "open_device" in seen.text(o, "call"))]
     if opening:
         log = seen.log(run)

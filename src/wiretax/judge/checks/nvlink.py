@@ -7,12 +7,17 @@ from collections.abc import Iterator
 
 from wiretax.judge import facts, seen
 from wiretax.judge.facts import evidence
-from wiretax.model.finding import Finding
+from wiretax.model.finding import Evidence, Finding
 from wiretax.model.machine import Gpu, Machine
 from wiretax.model.run import Run
 
 _SOLDERED = re.compile(r"\bA[18]00-SXM|\bH[128]00 80GB HBM3\b|\bH800\b(?!.*(?:PCIe|NVL))|\bH200\b(?!.*NVL)|\bH20\b|\bB[23]00\b")
 """Names of modules that only exist on boards with NVLink between all of them (HGX and DGX); the PCIe cards are named otherwise."""
+
+_START_FABRIC = (
+    "Start the fabric manager of the driver's own version: `sudo systemctl restart nvidia-fabricmanager`, then reset the GPUs or "
+    "reboot; in a container or virtual machine only the host can."
+)
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -156,15 +161,33 @@ def _no_bridge(run: Run, machine: Machine, gpus: tuple[Gpu, ...]) -> Iterator[Fi
     paths = {facts.path_between(machine, both[0].source_gpu, both[0].target_gpu) for both in facts.unordered_pairs(machine)}
     if any(facts.nvlinks_between(path) for path in paths):
         return
+    shown = seen.lines(said, 2) or (evidence(f"{len(gpus[0].nvlinks)} links on each GPU, all inactive", "machine.gpus"),)
+    if any(_SOLDERED.search(gpu.name or "") for gpu in gpus):
+        if not seen.of(run, "mig.device") and not any(gpu.mig == "enabled" for gpu in gpus):
+            yield _switched_off(shown)
+        return
     yield Finding(
         code="no-nvlink-bridge",
         severity="info",
         confidence="likely",
         title="These GPUs have NVLink ports, but none is connected",
-        evidence=seen.lines(said, 2) or (evidence(f"{len(gpus[0].nvlinks)} links on each GPU, all inactive", "machine.gpus"),),
+        evidence=shown,
         effect="They talk over PCIe; a bridge between two cards would be several times faster.",
         remedy="If the machine is yours, a bridge for each pair of cards helps; on a rented one ask for bridged cards.",
         confirm="nvidia-smi nvlink -s",
+    )
+
+
+def _switched_off(shown: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        code="fabric-not-ready",
+        severity="warning",
+        confidence="likely",
+        title="Every NVLink of a GPU is down, on a kind of board that joins all its GPUs by NVLink",
+        evidence=shown,
+        effect="Data goes over PCIe at a tenth of what the board can do, or CUDA does not start at all (error 802).",
+        remedy=f"{_START_FABRIC} If the links stay down, return the machine.",
+        confirm="nvidia-smi -q | grep -A3 Fabric && systemctl status nvidia-fabricmanager && sudo dmesg | grep -i xid",
     )
 
 
@@ -193,8 +216,7 @@ def _none_on_boards_that_have_it(run: Run, machine: Machine, gpus: tuple[Gpu, ..
         effect="Data goes over PCIe at a tenth of what the board can do, or CUDA does not start at all (error 802).",
         remedy="The host's fabric manager must activate the partition of this virtual machine's GPUs; ask the provider."
         if virtual
-        else "Start the fabric manager of the driver's own version: `sudo systemctl restart nvidia-fabricmanager`, then reset the GPUs or "
-        "reboot; in a container or virtual machine only the host can.",
+        else _START_FABRIC,
         confirm="nvidia-smi -q | grep -A3 Fabric && nvidia-smi nvlink -s && systemctl status nvidia-fabricmanager",
     )
 

@@ -26,6 +26,7 @@ ib_event              ib_device, event
 ib_library            the InfiniBand library is absent (harmless on one host)
 ib_device             ib_device: could not be opened or queried
 no_interface          no usable network interface
+no_efa                error: the plugin for AWS's EFA finds no such card
 connect               address, error
 bad_address           family: the address of a peer, or of this rank's own interface, is no address at all
 remote_closed         address, error
@@ -130,8 +131,9 @@ _TABLE: tuple[tuple[str, str], ...] = (
     ("ib_device", r"NET/IB\w{0,12} ?: Unable to (?:open device|query device|query port\S{0,8}) ?(?P<ib_device>\S{0,60})"),
     ("no_interface", (
         r"no socket interface found|No usable listening interface|no interface found|No interface found in the same subnet"
-        r"|No IP interface found|no device found (?:matching|after)"
+        r"|No IP interface found|no device found (?:matching|after)|Socket creation failed ?: Address family not supported"
     )),
+    ("no_efa", r"NET/OFI .{0,40}fi_getinfo.{0,20} failed: (?P<error>No data available)"),
     ("bad_address", r"connecting to address .{0,120}with family (?P<family>\d{1,6}) is neither AF_INET"),
     ("version_mismatch", (
         r"Mismatched NCCL version detected ?: rank (?P<rank>\d{1,7}) (?:version )?(?P<version>\d{1,6}) rank "

@@ -224,7 +224,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "torch.store_timeout",
         r"(?:DistStoreError|TCPStore|Store).{0,60}(?:[Tt]imeout|[Tt]imed out).{0,120}|wait timeout after \d{1,12}ms, keys: \S"
-        r"{0,120}",
+        r"{0,120}|connect\(\) timed out\. Original timeout was \d{1,12} ms",
     ),
     _rule(
         "torch.store_closed",
