@@ -190,8 +190,9 @@ def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Findin
         remedy = f"{NEVER_FROM_STOCK}. {STAGED_REMEDY}."
     elif seen.is_amd(run):
         remedy = f"Ask the driver with `rocm-smi --showtopoaccess`. {STAGED_REMEDY}."
+    reason = seen.text(told[0], "reason") if told else ""
     yield Finding(
-        code="p2p-unsupported",
+        code=f"p2p-unsupported-{reason}" if reason else "p2p-unsupported",
         # A sentence may speak of cards in general, or of another machine.
         severity="info" if told else "warning",
         confidence=confidence,

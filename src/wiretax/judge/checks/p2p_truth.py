@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from wiretax.judge import facts, seen
@@ -13,6 +14,10 @@ from wiretax.model.run import Run
 from wiretax.units import size
 
 STOPGAP = "`export NCCL_P2P_DISABLE=1` until it is cured"
+
+
+_BETWEEN_GPUS = re.compile(r"device_to_device|all_to_one|one_to_all")
+"""How nvbandwidth names its tests that copy from GPU to GPU."""
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -44,7 +49,7 @@ def _wrong_data(run: Run, failed: list[PeerTruth]) -> Iterator[Finding]:
     pairs += [(c.source_gpu, c.target_gpu) for c in spoiled if c.source_gpu is not None and c.target_gpu is not None]
     said = [
         *(o for o in seen.of(run, "peer.copy", wrong=True) if not o.values.get("staged")),
-        *(o for o in seen.of(run, "nvbandwidth.wrong_data") if "device_to_device" in seen.text(o, "test")),
+        *(o for o in seen.of(run, "nvbandwidth.wrong_data") if _BETWEEN_GPUS.match(seen.text(o, "test"))),
     ]
     told = [o for o in seen.of(run, "symptom", what="wrong_data") if _by_p2p(run, o)]
     cured = [o for o in seen.of(run, "outcome", outcome="ok") if seen.text(o, "subject") in ("iommu", "acs")]

@@ -188,7 +188,7 @@ def _slower_than_less_sharded(run: Run) -> list[tuple[Observation, Observation]]
 
 def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
     if not poor:
-        yield from _wider_is_slower(run)
+        yield from list(_wider_is_slower(run)) or _slower_than_uncut(run)
         return
     lines = tuple(o for s in poor for o in (s.base, s.entry))
     if _over_pcie(run, lines) is False:
@@ -236,6 +236,33 @@ def _wider_is_slower(run: Run) -> Iterator[Finding]:
         evidence=seen.lines((few, many, *seen.of(run, "framework.custom_all_reduce"))),
         effect="Two all-reduces a layer stand on the critical path, in training four; nothing hides them.",
         remedy="Cut over as few GPUs as the model fits on, use pipeline stages between them, or copies of a quantised model.",
+        confirm="wiretax check",
+    )
+
+
+def _slower_than_uncut(run: Run) -> Iterator[Finding]:
+    """The same model with and without tensor parallelism, where with it is the slower way."""
+    rates = [o for o in seen.of(run, "training.rate") if seen.number(o, "tokens_per_second")]
+    pairs = [
+        (uncut, cut)
+        for uncut in rates
+        for cut in rates
+        if (seen.text(uncut, "strategy"), seen.text(cut, "strategy")) == ("no_tp", "tp")
+        and uncut.source == cut.source
+        and (seen.number(uncut, "tokens_per_second") or 0.0) > GROWN * (seen.number(cut, "tokens_per_second") or 0.0)
+    ]
+    if not pairs or (over_pcie := _over_pcie(run, pairs[0])) is False:
+        return
+    uncut, cut = pairs[0]
+    times = (seen.number(uncut, "tokens_per_second") or 0.0) / (seen.number(cut, "tokens_per_second") or 1.0)
+    yield Finding(
+        code="tp-over-pcie",
+        severity="warning" if over_pcie else "info",
+        confidence="likely" if over_pcie else "possible",
+        title=f"With tensor parallelism the model runs {significant(times, 2)}x slower than without: each layer waits for all-reduces",
+        evidence=seen.lines((uncut, cut, *seen.of(run, "framework.custom_all_reduce"))),
+        effect="Two all-reduces a layer stand on the critical path, in training four; nothing hides them.",
+        remedy="Without NVLink keep layers whole: pipeline stages, or one GPU with a quantised model.",
         confirm="wiretax check",
     )
 

@@ -6,7 +6,8 @@ Observations:
     ``symptom``: ``what`` (``hang``, ``crash``, ``wrong_data``, ``slow``), ``with_p2p`` (the sentence names P2P), ``clause``.
     ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``gpu.mix``: ``first``, ``second``: two
     cards in one machine ("5090 + 3090 Ti"). ``cloud.mention``: ``provider``.
-    ``peer.told``: ``access`` (False): a sentence says that the GPUs have no peer access. ``gdr.told``: ``enabled`` (False).
+    ``peer.told``: ``access`` (False), ``reason`` (``chipset``, ``gpu``, ``topology``, None): a sentence says that the GPUs have no peer
+    access. ``gdr.told``: ``enabled`` (False).
     ``wsl.mention``: the job ran under WSL.
     ``backend.mention``: ``backend`` (``gloo``, ``nccl``, ``mpi``) that a sentence or a setting names as the one in use.
     ``iommu.mention``: ``state`` (``translated``, ``passthrough``, ``off``, ``on``).
@@ -55,7 +56,10 @@ _GOOD = _words(
     "ok|okay|works?|working|fine|good|fixe[sd]|solve[sd]|resolve[sd]|no (?:hangs?|problems?|issues?)|(?:does not|doesn't|not) hang|"
     "passes|helps|helped|gone|cured?s?|disappears?|disappeared|(?:runs?|ran) (?:through|normally)"
 )
-_CURED = _words("fixe[sd]|(?:does|did) fix|solve[sd]|resolve[sd]|gone|cure[sd]|disappears?|disappeared|went away")
+_CURED = _words(
+    "(?:fix|solution|cure)(?: for (?:me|us|this))? (?:was|is)|fixe[sd]|"
+    "(?:does|did) fix|solve[sd]|resolve[sd]|gone|cure[sd]|disappears?|disappeared|went away"
+)
 _NOT_CURED = _words(r"(?:not|never|n't|nothing) (?:\w{1,10} )?(?:fix(?:ed)?|solved?|resolved?|gone|cured?|disappear(?:ed)?|help(?:ed)?)")
 _NO_CHANGE = _words("makes? no difference|no effect|no change|(?:does not|doesn't|did not|didn't) (?:help|change|matter)")
 _NOT_BAD = _words("(?:no|not|doesn't|does not|without) (?:hangs?|problems?|issues?|errors?)")
@@ -101,10 +105,18 @@ _NO_PEER_BUILD = re.compile(r"GGML_CUDA_NO_PEER_COPY\s?=\s?(?:ON|1|true)\b", re.
 _NO_ACCESS = re.compile(
     r"(?:\bP2P\b|\bpeer(?:[- ]to[- ]peer)?\b)(?: ?\((?:P2P|peer-to-peer)\))? (?:access |capability |communication |transfers? )?"
     r"(?:is|are) not (?:supported|available|possible) (?:between|on|for|by|with)\b"
-    r"|\b(?:does not|doesn't|do not|don't) (?:support|have) (?:GPU )?(?:P2P|peer)"
+    r"|\b(?:does not|doesn't|do not|don't) (?:support|have) (?:GPU ?)?(?:Direct )?(?:P2P|peer)"
     r"|\bwithout P2P support\b",
     re.IGNORECASE,
 )
+_REFUSAL = re.compile(
+    r"\b(?:P2P|peer)\b.{0,160}?(?:\b(?:CNS|GNS|TNS)\b|\bchipset (?:is )?not supported\b)"
+    r"|\bP2P\b.{0,20}?\(?(?:Chipset|GPU|Topology) not supported",
+    re.IGNORECASE,
+)
+"""The driver's own reasons, as people quote them: "P2P shows CNS"."""
+_REASONS = {"c": "chipset", "g": "gpu", "t": "topology"}
+_REASON = re.compile(r"\b(?:[CGT]NS\b|(?:Chipset|GPU|Topology)(?= (?:is )?not supported))", re.IGNORECASE)
 _IF = re.compile(r"\b(?:if|whether|when|unless|may|might|in case|some)\b", re.IGNORECASE)
 _ADVICE = re.compile(
     r"\b(?:only (?:when|if|where)|in case|if your|if you (?:see|get|have|encounter))\b"
@@ -240,8 +252,8 @@ def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, s
         if _ADVICE.search(clause):
             continue
         wrong = _WRONG.search(clause) is not None
-        # Wrapped prose has its subject on the line above.
-        whole = f"{above} {clause}" if wrong and not _CONTEXT.search(clause) and text.startswith(clause) else clause
+        # Wrapped prose has its subject on the line above, a second clause has it in the first.
+        whole = clause if not wrong or _CONTEXT.search(clause) else f"{above} {clause}" if text.startswith(clause) else text
         if (
             (wrong or outcome in ("hang", "fail", "slow"))
             and (_CONTEXT.search(whole) or (wrong and _MODEL.search(whole)))
@@ -258,8 +270,10 @@ def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, s
         # llama.cpp built without peer copies is the same experiment as NCCL_P2P_DISABLE=1.
         notes.add(line.number, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome="ok")
         yield "seen", ""
-    if _NO_ACCESS.search(text) and not _IF.search(text):
-        notes.add(line.number, "peer.told", access=False)
+    refusal = _REFUSAL.search(text)
+    if (refusal or _NO_ACCESS.search(text)) and not _IF.search(text):
+        quoted = _REASON.search(refusal.group()) if refusal else None
+        notes.add(line.number, "peer.told", access=False, reason=_REASONS[quoted.group()[0].lower()] if quoted else None)
         yield "seen", ""
     if _NO_GDR.search(text) and not _IF.search(text):
         notes.add(line.number, "gdr.told", enabled=False)

@@ -29,6 +29,7 @@ _CAPABILITY = re.compile(r"\s*Link\s{1,4}(\d{1,2}),\s{1,8}([A-Za-z0-9][\w ]{2,60
 _ALL_INACTIVE = re.compile(r"Unable to retrieve nvlink information as all links are inactive", re.IGNORECASE)
 _NOT_SUPPORTED = re.compile(r"Device does not have or support nvlink|nvlink (?:is )?not supported", re.IGNORECASE)
 _MIG = re.compile(r"nvlink queries are not supported for devices in MIG mode", re.IGNORECASE)
+_ELLIPSIS = re.compile(r"\s*\W{0,2}(?:\.{3,8}|\u2026)\W{0,2}\s*$")
 _COUNTERS = {
     "replay errors": "replay",
     "recovery errors": "recovery",
@@ -46,6 +47,8 @@ class _Device:
     remotes: dict[int, str] = field(default_factory=dict)
     errors: dict[int, dict[str, int]] = field(default_factory=dict)
     none_active: str | None = None
+    is_cut: bool = False
+    """Whoever pasted it left out the rest of its links."""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,8 @@ def _pieces(source: str, stream: Stream) -> list[Piece]:
 
     for line in stream.lines:
         text = line.text
+        if device is not None and _ELLIPSIS.match(text):
+            device.is_cut = True
         if ("ink" not in text and "GPU" not in text) or len(text) > 400:
             continue
         gpu = gpu_of(line) if "GPU" in text else None
@@ -123,7 +128,7 @@ def _pieces(source: str, stream: Stream) -> list[Piece]:
 
 def _piece(source: str, host: str | None, block: _Block, notes: pasted.Notes) -> Piece:
     for index, device in sorted(block.devices.items()):
-        if device.states:
+        if device.states and not device.is_cut:
             speeds = {speed for speed in device.states.values() if speed is not None}
             active = sum(speed is not None for speed in device.states.values())
             each = speeds.pop() if len(speeds) == 1 else None
@@ -154,7 +159,9 @@ def _gpu(device: _Device) -> Gpu:
     )
     active: int | None = None
     missing = dict(device.gpu.missing)
-    if links:
+    if device.is_cut:
+        missing["nvlinks_active"] = "the list of its links was cut short"
+    elif links:
         active = sum(link.active for link in links)
     elif device.none_active in ("all_inactive", "not_supported"):
         active = 0

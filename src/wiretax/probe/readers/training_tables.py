@@ -117,6 +117,8 @@ def _is_heading(cells: list[str], title: str) -> bool:
         return True
     if any(_is_rate(cell) for cell in cells if len(cell) < 80):
         return True
+    if len(cells) >= 2 and any(_COUNT_HEADING.match(cell) for cell in cells):
+        return True  # "GPUs | Speed": the cells below say in what
     if unit_of(title) is None:
         return False
     return sum(context_of(words(cell)).num_gpus is not None for cell in cells if may_count(cell)) >= 2
@@ -151,10 +153,11 @@ def _piece(source: str, table: _Table, stream: Stream) -> Piece | None:
         return None
     notes = pasted.Notes(source, stream.lines)
     title_unit = unit_of(table.title)
-    columns = [
-        _column(heading, title_unit or _unit_in_cells(heading, [cells[place] for _, cells in table.rows]))
-        for place, heading in enumerate(table.heading)
-    ]
+    columns = []
+    for place, heading in enumerate(table.heading):
+        in_cells = _unit_in_cells(heading, [cells[place] for _, cells in table.rows])
+        bandwidth = in_cells if _is_rate(heading) else None
+        columns.append(_column(heading, title_unit or bandwidth, in_cells))
     if not any(column.dimension for column in columns) or not _is_about_gpus(table, columns):
         return None
     around = context_of(words(table.title))
@@ -191,12 +194,25 @@ def _is_rate(heading: str) -> bool:
 
 
 def _unit_in_cells(heading: str, cells: list[str]) -> tuple[Dimension, float, str] | None:
-    """The unit that every figure of a bandwidth column carries itself, where the heading has none."""
+    """The unit that every figure of a column carries itself, where the heading has none."""
     if not _is_rate(heading):
-        return None
+        return None if unit_of(heading) is not None or _COUNT_HEADING.match(heading.strip()) else _unit_of_figures(cells)
     units = {unit_of(re.sub(r"^[\s~\d.,]+", "", cell)) for cell in cells if cell.strip()}
     found = units.pop() if len(units) == 1 else None
     return found if found is not None and found[0] == "bytes_per_second" else None
+
+
+def _unit_of_figures(cells: list[str]) -> tuple[Dimension, float, str] | None:
+    """The one unit of "11.4 samples/sec" in every cell that has a figure; None where cells differ, or count GPUs."""
+    units = set()
+    for cell in cells:
+        tokens = words(cell) if cell.strip() and not _NOTHING.fullmatch(cell) else []
+        if len(tokens) != 1 or tokens[0].kind != "quantity" or not tokens[0].value or tokens[0].dimension not in _MEASURES:
+            if tokens:
+                return None
+            continue
+        units.add((tokens[0].dimension, (tokens[0].si_value or 0.0) / tokens[0].value, str(tokens[0].unit)))
+    return units.pop() if len(units) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +226,12 @@ class _Column:
     borrowed: bool
 
 
-def _column(heading: str, title_unit: tuple[Dimension, float, str] | None) -> _Column:
+def _column(heading: str, title_unit: tuple[Dimension, float, str] | None, cell_unit: tuple[Dimension, float, str] | None) -> _Column:
     context = context_of(words(heading))
     is_count = _COUNT_HEADING.match(heading.strip()) is not None
     own = None if is_count else unit_of(heading)
     borrowed = own is None and not is_count and title_unit is not None and (context.num_gpus is not None or _is_rate(heading))
-    dimension, factor, unit = own or (title_unit if borrowed and title_unit else (None, 1.0, None))
+    dimension, factor, unit = own or (title_unit if borrowed and title_unit else cell_unit or (None, 1.0, None))
     return _Column(heading, is_count, dimension, factor, unit, context, borrowed)
 
 

@@ -34,7 +34,7 @@ from dataclasses import replace
 from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Stream, may_be_prose, mentions, streams
+from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Line, Stream, may_be_prose, mentions, streams
 from wiretax.probe.readers.training_clauses import (
     RATES,
     Context,
@@ -109,10 +109,10 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     heading = Context()
     num_sentences = num_characters = 0
     for line in stream.lines:
-        text = line.text
-        if not text.strip() or text.lstrip().startswith("```"):
+        if not line.text.strip() or line.text.lstrip().startswith("```") or len(line.text) > 2000:
             continue
-        if len(text) > 2000 or not may_be_prose(text):
+        text = in_english(line.text)
+        if not may_be_prose(text):
             continue
         figures = _FIGURE.search(text) is not None or mentions(text.lower(), _WORDS)
         heading_like = (len(text) <= 80 and may_count(text)) or mentions(text, _COMMANDS)
@@ -128,7 +128,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
             continue
         if not figures:
             continue
-        if _Line(line.number, text, heading, notes).read():
+        if _Line(line, text, heading, notes).read():
             lines.add(line.number)
     if not lines:
         return None
@@ -165,12 +165,12 @@ def _opens_with_count(tokens: list[Word]) -> bool:
 class _Line:
     """Reads the clauses of one line."""
 
-    def __init__(self, number: int, text: str, heading: Context, notes: pasted.Notes) -> None:
-        self._number = number
+    def __init__(self, line: Line, text: str, heading: Context, notes: pasted.Notes) -> None:
+        self._number = line.number
         self._text = text
         self._heading = heading
         self._notes = notes
-        self._label = text.strip(" #*-\t")[:80]
+        self._label = line.text.strip(" #*-\t")[:80]
         self._phases: dict[str, float] = {}
         self._only_count: int | None = None
         self._only_steps: Word | None = None
@@ -189,7 +189,7 @@ class _Line:
         """Notes what the line says; whether it said anything."""
         self._notes_beside()
         # A progress bar is read elsewhere; what stands around it is read here.
-        text = _TQDM.sub(" ; ", in_english(self._text))
+        text = _TQDM.sub(" ; ", self._text)
         tokens = words(text)
         if len(measured(tokens)) > _MOST_FIGURES:
             return self._found
@@ -314,8 +314,12 @@ class _Line:
         elif context.phase in ("forward", "backward", "optimizer", "communication", "data", "step") and steps is None:
             context = replace(context, num_gpus=context.num_gpus or self._only_count)
             self._add("training.phase", context, phase=context.phase, seconds=word.si_value, includes=context.includes)
-            if word.si_value is not None:
+            if word.si_value:
                 self._phases.setdefault(str(context.phase), word.si_value)
+                if context.phase == "step" and context.num_gpus is not None:
+                    # "each iteration takes 300 ms" is a rate as well, to be set beside that of other counts.
+                    rates = {"seconds_per_step": word.si_value, "steps_per_second": 1 / word.si_value}
+                    self._add("training.rate", context, value=word.value, unit=f"{word.unit}/step", **rates, scope="unknown")
         elif context.num_gpus is not None or context.strategy is not None:
             per = context.phase if context.phase in ("epoch", "run") else None
             count = None if steps is None or steps.value is None else int(steps.value)

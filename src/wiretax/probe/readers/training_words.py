@@ -25,6 +25,8 @@ _NUMBER = r"\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,9})?|\d{1,15}(?:\.\d{1,9})?|\.\d{1,9
 MOST_GPUS = 1024
 """A larger number in front of "GPUs" is a card's ("RTX 5090 GPUs")."""
 _PER_GPU = r"(?:\s?(?:/|per)\s?(?:GPU|gpu|device|card|process|rank|worker)\b)"
+_EACH = r"\s?/\s?(?:GPU|device|card|process|rank)(?=\s?/)"
+"""In front of the second: ``tokens/device/second``."""
 _STEP = r"(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?|updates?)"
 _SECOND = r"(?:s(?:ec(?:ond)?s?)?)"
 _SAMPLE = r"(?:samples?|examples?|seqs?|sequences?|im(?:g|age)s?|sentences?|frames?|clips?|pairs?|rows?|items?)"
@@ -32,10 +34,10 @@ _UNITS: tuple[tuple[str, Dimension, float], ...] = (
     (rf"{_STEP}\s?(?:/|per)\s?{_SECOND}", "steps_per_second", 1.0),
     (rf"{_SECOND}\s?(?:/|per)\s?{_STEP}", "seconds_per_step", 1.0),
     (rf"(?:ms|milliseconds?)\s?(?:/|per)\s?{_STEP}", "seconds_per_step", 1e-3),
-    (rf"{_SAMPLE}\s?(?:/|per)\s?{_SECOND}", "samples_per_second", 1.0),
+    (rf"{_SAMPLE}(?:{_EACH})?\s?(?:/|per)\s?{_SECOND}", "samples_per_second", 1.0),
     (r"fps", "samples_per_second", 1.0),
     (rf"[Kk]\s?tok(?:en)?s?\s?(?:/|per)\s?{_SECOND}", "tokens_per_second", 1e3),
-    (rf"tok(?:en)?s?\s?(?:/|per)\s?{_SECOND}|TPS|tps|wps|tgs", "tokens_per_second", 1.0),
+    (rf"tok(?:en)?s?(?:{_EACH})?\s?(?:/|per)\s?{_SECOND}|t/s|TPS|tps|wps|tgs", "tokens_per_second", 1.0),
     (r"TFLOPS?(?:/s)?", "flops_per_second", 1e12),
     (r"PFLOPS?(?:/s)?", "flops_per_second", 1e15),
     (r"GB(?:/s(?:ec)?|ps)\b", "bytes_per_second", 1e9),
@@ -70,7 +72,7 @@ _UNIT_PATTERNS = tuple(
 WORD_NUMBERS = {
     "one": 1, "single": 1, "two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6, "eight": 8, "sixteen": 16,
 }  # fmt: skip
-_GPU_WORD = r"(?:GPUs?|gpus?|cards?|devices?|ranks?|procs?|processes|accelerators?|nodes?)"
+_GPU_WORD = r"(?:GPUs?|gpus?|(?:(?:graphics?|video) )?cards?|devices?|ranks?|procs?|processes|accelerators?|nodes?)"
 _NAMED_CARD = r"(?:(?:NVIDIA|GeForce|Tesla|RTX|GTX|Quadro|Titan\w{0,3})\b|[AHLBV]\d{2,3}[A-Z]?s?\b|T4s?\b|MI\d{2,3})"
 _ONE_CARD = (
     rf"{_NAMED_CARD}[ -]?(?:[A-Z]{{0,4}}\d[\w-]{{0,12}}(?: ?Ti)?)?(?:\s(?:GPU|card))?"
@@ -81,6 +83,7 @@ _GEFORCE = r"[1-5]0[5-9]0(?: ?Ti)?(?: ?SUPER)?s?\b"
 """A GeForce card by its number alone, which is no figure."""
 _CARD = rf"(?:{_NAMED_CARD}|\d{{4}}(?: ?Ti)?s?\b)"
 STRATEGIES: tuple[tuple[str, str], ...] = (
+    (r"(?:without|w/o|no|non)[- ](?:tensor[- ]parallel(?:ism)?|TP)", "no_tp"),
     (r"FULL_SHARD", "fsdp"),
     (r"SHARD_GRAD_OP", "fsdp_grad_op"),
     (r"HYBRID_SHARD|HSDP", "hsdp"),
@@ -135,7 +138,7 @@ _TOKEN = re.compile(
     rf"|\b\d{{1,3}}\s?(?:h|hrs?|hours?)\s?\d{{1,2}}\s?(?:m|mins?|minutes?)\b|\b\d{{1,3}}\s?(?:m|min)\s?\d{{1,2}}\s?(?:s|sec)\b)"
     rf"|(?P<count>--(?:devices|gpus|num[-_]gpus|num[-_]processes|nproc[-_]per[-_]node|tensor-parallel-size|tp-size)[ =]\d{{1,4}}\b"
     rf"|\b(?:(?:k|n|ngpus?|num_gpus|n_gpus|gpus|world[_ ]?size|nproc(?:[-_ ]per[-_ ]node)?|devices)"
-    rf"\s?[=:]\s?\d{{1,4}}\b|(?:dp|tp|DDP|FSDP)\s?=\s?\d{{1,4}}\b"
+    rf"\s?[=:]\s?\d{{1,4}}\b|(?:dp|tp|DDP|FSDP)\s?=\s?\d{{1,4}}(?:/\d{{1,3}}){{0,3}}\b"
     rf"|\d{{1,3}}\s(?={_NAMED_CARD})|\ban?\s(?:single\s)?(?={_ONE_CARD})|(?:one|single|two|both|dual|three|four|quad|six|eight)\s(?={_NAMED_CARD}|{_GEFORCE})"
     rf"|\d{{1,4}}\s?[x\u00d7*-]?\s?{_GPU_WORD}\b|\d{{1,3}}\s?[x\u00d7*]\s?(?={_CARD})"
     rf"|(?:one|single|two|both|dual|three|four|quad|six|eight|sixteen)[- ]{_GPU_WORD}\b"
@@ -271,7 +274,7 @@ def _quantity(line: str, match: re.Match[str]) -> tuple[Word, int]:
                     written,
                     dimension,
                     value * factor,
-                    per_gpu=re.search(_PER_GPU, written) is not None,
+                    per_gpu=re.search(f"{_PER_GPU}|{_EACH}", written) is not None,
                 ),
                 unit.end(),
             )
