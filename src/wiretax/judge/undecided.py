@@ -34,7 +34,7 @@ def conclude(run: Run, findings: Sequence[Finding]) -> list[Finding]:
     copied = _copied(run) if direct and not any(f.code in _DOUBTS for f in findings) else None
     if copied is not None:
         return [copied]
-    if count == 1 and log is None and not _more_ranks(run) and not run.measurements.collectives:
+    if count == 1 and _is_named(run) and log is None and not _more_ranks(run) and not run.measurements.collectives:
         return [_single(run)]
     return [_needs_measurement(run, log, findings)]
 
@@ -120,6 +120,12 @@ def _limit(card: GpuFacts) -> float | None:
     if card.nvlink_join == "board" and card.nvlink_bytes_per_second:
         return card.nvlink_bytes_per_second
     return links.pcie_rate(card.pcie_generation, card.pcie_width)
+
+
+def _is_named(run: Run) -> bool:
+    """Whether the one GPU is more than a section that somebody cut out of ``nvidia-smi -q``, which could be of any of several."""
+    gpu = facts.usable_gpus(run.machine)[0]
+    return bool(gpu.name or gpu.uuid or gpu.pci_bus_id)
 
 
 def _more_ranks(run: Run) -> bool:

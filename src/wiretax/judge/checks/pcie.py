@@ -32,8 +32,6 @@ class _Slow:
 
 def check(run: Run) -> Iterator[Finding]:
     """Width counts also at idle (it does not shift); generation only under load; a measured copy faster than the link refutes it."""
-    if run.machine is None:
-        return
     narrow, slow, idle = [], [], []
     for gpu in facts.usable_gpus(run.machine):
         width = _narrow(run, gpu)
@@ -42,7 +40,9 @@ def check(run: Run) -> Iterator[Finding]:
         slow += [generation] if generation else []
         if not generation and _idle_below_most(run, gpu):
             idle.append(gpu)
-    if narrow:
+    if not narrow:
+        yield from _told(run)
+    else:
         yield _finding(
             "pcie-width-low",
             narrow,
@@ -87,6 +87,24 @@ def _finding(code: str, found: list[_Slow], title: str, remedy: str, confirm: st
         effect=f"Everything to and from host memory, and peer to peer over PCIe, runs at most at {worst:.0%} of the link's rate.",
         remedy=remedy,
         confirm=confirm,
+    )
+
+
+def _told(run: Run) -> Iterator[Finding]:
+    """Somebody writes that a card sits on four lanes or fewer, and no tool's output says which."""
+    told = seen.of(run, "pcie.told")
+    if not told:
+        return
+    width = min(seen.whole(o, "width") or 4 for o in told)
+    yield Finding(
+        code="pcie-width-low",
+        severity="info",
+        confidence="likely",
+        title=f"The text puts a GPU on x{width}",
+        evidence=seen.lines(told),
+        effect=f"Everything to and from that GPU runs at {width}/16 of a full slot's rate, and every exchange waits for it.",
+        remedy="Train on the GPUs in full slots, or move the card; pipeline stages and inference suffer least.",
+        confirm="nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",
     )
 
 

@@ -6,6 +6,7 @@ Observations:
     ``symptom``: ``what`` (``hang``, ``crash``, ``wrong_data``, ``slow``), ``with_p2p`` (the sentence names P2P), ``clause``.
     ``version.mention``: ``subject``, ``version``. ``gpu.mention``: ``count``, ``name``. ``gpu.mix``: ``first``, ``second``: two
     cards in one machine ("5090 + 3090 Ti"). ``cloud.mention``: ``provider``.
+    ``pcie.told``: ``width``: a sentence puts a GPU on so few lanes (1, 2 or 4).
     ``peer.told``: ``access`` (False), ``reason`` (``chipset``, ``gpu``, ``topology``, None): a sentence says that the GPUs have no peer
     access. ``gdr.told``: ``enabled`` (False).
     ``wsl.mention``: the job ran under WSL.
@@ -109,6 +110,14 @@ _NO_ACCESS = re.compile(
     r"|\bwithout P2P support\b",
     re.IGNORECASE,
 )
+_LANES = re.compile(
+    r"\b(?:PCI-?e|Gen) ?[2-5](?:\.0)?,? ?(?:@ ?|at )?[x\u00d7] ?([124])\b(?![.\d])"
+    r"|\b[x\u00d7]([124]) (?:slots?|risers?|link|lanes?|mode|speed|adapters?|PCI|Gen|via|chipset)\b"
+    r"|\b(?:slot|lanes?|link|riser) (?:is |at |of |in |only |runs? at |running at )?[x\u00d7]([124])\b(?![.\d])",
+    re.IGNORECASE,
+)
+_GPU_NEAR = re.compile(r"\b(?:e?GPUs?\d?|cards?|risers?|[345]0[5-9]0(?: ?Ti)?|A\d{3,4}|[LH]\d{2,3})\b", re.IGNORECASE)
+_MAYBE = re.compile(r"\b(?:if|whether|would|could|should|instead of|rather than|unused|free|empty|avoid)\b", re.IGNORECASE)
 _REFUSAL = re.compile(
     r"\b(?:P2P|peer)\b.{0,160}?(?:\b(?:CNS|GNS|TNS)\b|\bchipset (?:is )?not supported\b)"
     r"|\bP2P\b.{0,20}?\(?(?:Chipset|GPU|Topology) not supported",
@@ -143,7 +152,7 @@ _HINTS = (
     "backend", "slow", "regress", "p2p", "peer", "wrong", "vast", "runpod", "aws", "gcp", "azure", "lambda",
 )  # fmt: skip
 _EMPHASIS = re.compile(r"(?<![\w*])[_*`]{1,2}(?=[A-Za-z])|(?<=[A-Za-z0-9])[_*`]{1,2}(?![\w*])")
-_COUNT_HINT = re.compile(r"\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
+_COUNT_HINT = re.compile(r"\b[x\u00d7][124]\b|\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
 _TABLE_OR_LOG = re.compile(r"\s*(?:[+]-|\|.*NVIDIA-SMI|\|--|\[\s*\d+\.\d+\]|\[\w*rank)|NCCL (?:INFO|WARN)|WorkNCCL", re.IGNORECASE)
 
 
@@ -270,6 +279,11 @@ def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, s
         # llama.cpp built without peer copies is the same experiment as NCCL_P2P_DISABLE=1.
         notes.add(line.number, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome="ok")
         yield "seen", ""
+    for sentence in _SENTENCE.split(text):
+        lanes = _LANES.search(sentence)
+        if lanes and _GPU_NEAR.search(sentence) and not _MAYBE.search(sentence[max(0, lanes.start() - 50) : lanes.end() + 12]):
+            notes.add(line.number, "pcie.told", width=int(lanes[1] or lanes[2] or lanes[3]))
+            yield "seen", ""
     refusal = _REFUSAL.search(text)
     if (refusal or _NO_ACCESS.search(text)) and not _IF.search(text):
         quoted = _REASON.search(refusal.group()) if refusal else None

@@ -64,7 +64,7 @@ _FIGURE = re.compile(
     r"[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|per second|on (?:one|two|four|eight|\d)|[sS]econds"
 )
 _WORDS = ("saw-tooth", "sawtooth", "util", "idle", "workers", "ssd", "hdd", "dataloader", "data loader", "pin_memory")
-_PREDICTED = re.compile(r"\bT\s?[=≈~]|\bpredict|\btheoretical|\bexpected\b|\bideal\b|\bestimate|\bformula\b", re.IGNORECASE)
+_PREDICTED = re.compile(r"\bT\s?[=≈~]|\bpredict|\btheoretical|\bexpected\b(?!\))|\bideal\b|\bestimate|\bformula\b", re.IGNORECASE)
 _LIMIT = re.compile(r"\b(?:theoretical\w{0,3}|peak|limit|spec\w{0,9}|up to|should|expected?)\b", re.IGNORECASE)
 """Words in front of a bandwidth that make it a limit and no measurement."""
 COLLECTIVE = re.compile(
@@ -162,6 +162,15 @@ def _opens_with_count(tokens: list[Word]) -> bool:
     return next((word.kind for word in tokens if word.kind in ("count", "quantity")), None) == "count"
 
 
+def _with_unit(tokens: list[Word], bare: Word, lender: Word) -> list[Word]:
+    """The unit in front of the colon for the bare number behind it ("total images/sec: 146.4"), if there is one."""
+    if bare.kind != "number" or bare.value is None or lender.si_value is None or not lender.value:
+        return tokens
+    si_value = bare.value * lender.si_value / lender.value
+    figure = replace(bare, kind="quantity", unit=lender.unit, dimension=lender.dimension, si_value=si_value)
+    return [figure if word is bare else word for word in tokens]
+
+
 class _Line:
     """Reads the clauses of one line."""
 
@@ -173,6 +182,7 @@ class _Line:
         self._label = line.text.strip(" #*-\t")[:80]
         self._phases: dict[str, float] = {}
         self._only_count: int | None = None
+        self._count_start = 0
         self._only_steps: Word | None = None
         self._found = False
         self._is_predicted = _PREDICTED.search(text) is not None
@@ -204,8 +214,12 @@ class _Line:
         if text != self._text and around.num_gpus is None:
             around = context_of(words(text.split(";")[0])).over(around)
         lender = self._unit(tokens, head)
-        counts = {int(word.value) for word in tokens if word.kind == "count" and word.value is not None}
+        if lender is not None and head and (bare := next((word for word in tokens if word.kind != "colon"), None)) is not None:
+            tokens = _with_unit(tokens, bare, lender)
+        named = [word for word in tokens if word.kind == "count" and word.value is not None]
+        counts = {int(word.value or 0) for word in named}
         self._only_count = counts.pop() if len(counts) == 1 else None
+        self._count_start = named[0].start if named else 0
         steps = [word for word in tokens if word.kind == "quantity" and word.dimension == "steps"]
         times = [word for word in tokens if word.kind == "quantity" and word.dimension == "seconds"]
         if len(steps) == len(times) == 1 and len(measured(tokens)) == 2:
@@ -298,6 +312,9 @@ class _Line:
                 self._seconds(word, context, steps)
 
     def _rate(self, word: Word, context: Context) -> None:
+        if context.num_gpus is None and word.start > self._count_start:
+            # "When I use two GPUs there are 196 batches, and each takes 56 s/it": the one count of the line, in front of the figure.
+            context = replace(context, num_gpus=self._only_count)
         if not (context.num_gpus or context.strategy or context.wire) and not self._says_training:
             return
         scope = "per_process" if word.per_gpu or context.scope == "per_process" else "global" if context.num_gpus == 1 else context.scope

@@ -89,6 +89,8 @@ _SCRIPTS: tuple[tuple[re.Pattern[str], tuple[_Rule, ...]], ...] = (
 )
 _IDEOGRAPHS = re.compile("([\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]+)")
 
+_BLANKS = re.compile(" {2,}")
+
 
 def in_english(line: str) -> str:
     """The line with its known words of other languages in English; any other line as it is."""
@@ -105,7 +107,7 @@ def in_english(line: str) -> str:
             line = _COUNT.sub(_count, line)
         line = _translated(line, rules)
     # A letter of these scripts is part of no English word: what touches it stands alone.
-    return _IDEOGRAPHS.sub(r" \1 ", line)
+    return _BLANKS.sub(" ", _IDEOGRAPHS.sub(r" \1 ", line))
 
 
 def _translated(line: str, rules: tuple[_Rule, ...]) -> str:

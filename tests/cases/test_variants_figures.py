@@ -1,0 +1,84 @@
+# ruff: noqa: E501, RUF001 - the texts stand as people and tools write them
+"""Figures as people write them: other languages, units in cells or in front of the colon, lists that were cut, refusals quoted in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diagnosed import Variant, assert_complete, run_of, said, wrong
+
+BOUND = "communication-bound"
+_P2P = ("p2p-*",)
+
+
+def _links(gpu: int, count: int) -> str:
+    rows = "".join(f"         Link {link}: 53.125 GB/s\n" for link in range(count))
+    return f"GPU {gpu}: NVIDIA GB200 (UUID: GPU-0000000{gpu}-03bd-3a71-f85b-47a61bde0000)\n{rows}"
+
+
+def _benchmark(gpus: int, total: float) -> str:
+    return (
+        f"python tf_cnn_benchmarks.py --num_gpus={gpus} --batch_size=32 --model=vgg16 --local_parameter_device=cpu\n"
+        "TensorFlow:  1.4\nModel:       vgg16\n"
+        f"Batch size:  {32 * gpus} global\n             32 per device\n"
+        f"Step\tImg/sec\tloss\n10\timages/sec: {total + 0.2:.1f} +/- 0.3 (jitter = 0.6)\t7.255\n"
+        f"----------------------------------------------------------------\ntotal images/sec: {total}\n"
+    )
+
+
+VARIANTS = [
+    # --- other languages
+    Variant("Chinese minutes", {"a": "batch_size=1，用单卡4090跑得8500min，双卡也得6900min，怎么没快多少\n"}, [[BOUND]], _P2P),
+    Variant("Chinese batch", {"a": "单卡一个batch 要3分钟，换成两块儿卡一个batch用了8分钟\n"}, [[BOUND]], _P2P),
+    Variant("Chinese days", {"a": "单卡（batch_size=16）预计耗时4天\n4卡（每个卡batch_size=16，共64），预计耗时也是4天\n"}, [[BOUND, "unit-trap"]], _P2P),
+    Variant("Chinese, good", {"a": "单卡 100 samples/s，4卡 总共 385 samples/s\n"}, [], ["*"]),
+    Variant("Japanese", {"a": "GPU1枚だと1エポック12分、2枚だと15分かかる（RTX 4090、DDP）\n"}, [[BOUND]], _P2P),
+    Variant("Korean", {"a": "GPU 1개: 에폭당 30분\nGPU 2개: 에폭당 34분\n"}, [[BOUND]], _P2P),
+    Variant("Russian", {"a": "На одной карте обучение идёт 3,1 с/ит, на двух картах 5,6 с/ит\n"}, [[BOUND]], _P2P),
+    Variant("German", {"a": "Mit einer GPU dauert eine Epoche 12 Minuten, mit zwei GPUs 14 Minuten.\n"}, [[BOUND]], _P2P),
+    Variant("German, decimal comma", {"a": "Eine RTX 3090: 3,1 s/it, zwei RTX 3090: 5,6 s/it\n"}, [[BOUND]], _P2P),
+    Variant("Spanish", {"a": "Con una GPU 10 minutos por época, con dos GPUs 12 minutos por época.\n"}, [[BOUND]], _P2P),
+    Variant("French", {"a": "Avec une seule RTX 3090 : 850 images/s, avec deux RTX 3090 : 620 images/s au total.\n"}, [[BOUND]], _P2P),
+    # --- units
+    Variant("unit in the cells", {"a": "| No. of GPUs | Batch | Speed |\n| :---: | :---: | :---: |\n| 1 | 32 | 11.2 samples/sec |\n| 2 | 64 | 18.1 samples/sec |\n| 4 | 128 | 20.3 samples/sec |\n| 8 | 256 | 22.0 samples/sec |\n"}, [[BOUND]], _P2P),
+    Variant("unit in the cells, good", {"a": "| GPUs | Speed |\n|---|---|\n| 1 | 11.2 samples/sec |\n| 4 | 43.1 samples/sec |\n"}, [], ["*"]),
+    Variant("cells of several units", {"a": "| GPUs | note |\n|---|---|\n| 1 | 11 samples/sec |\n| 4 | 3 GB/s |\n"}, [], ["*"]),
+    Variant("total in front", {"a": _benchmark(4, 160.2) + _benchmark(1, 82.0)}, [[BOUND]], _P2P),
+    Variant("total in front, good", {"a": _benchmark(2, 146.4) + _benchmark(1, 82.0)}, [], ["*"]),
+    Variant("each iteration", {"a": "1 graphics card, batch 8, each iter takes 310 ms\n\n3 graphics cards, batch 8, each iter takes 1390 ms\n"}, [[BOUND]], _P2P),
+    Variant("tokens per device", {"a": "Distributed Strategy: ddp\nThroughput per Device: 8,010 tokens/device/second\n\nDistributed Strategy: fsdp\nThroughput per Device: 1,750 tokens/device/second\n"}, [[BOUND, "fsdp-over-pcie"]], _P2P),
+    Variant("a fraction behind TP", {"a": "With TP=1, I see 90 tps. With TP=2/4, I see 77-78 tps.\n"}, [["needs-measurement", "tp-over-pcie", BOUND]], _P2P),
+    Variant("one count in front", {"a": "With one GPU there are 390 batches and each takes 3 s/it.\nWith two GPUs there are 195 batches (as expected) and each takes 55 s/it.\n"}, [[BOUND]], _P2P),
+    # --- with and without tensor parallelism
+    Variant("TP slower", {"a": "Without Tensor Parallelism:\n- 1040 T/s\nWith Tensor Parallelism:\n- 380 T/s\n2x RTX 4090\n"}, [["tp-over-pcie"]], _P2P),
+    Variant("TP faster", {"a": "Without Tensor Parallelism:\n- 380 T/s\nWith Tensor Parallelism:\n- 610 T/s\n2x RTX 4090\n"}, [], ["*"]),
+    # --- what was cut
+    Variant("list cut", {"a": "nvidia-smi nvlink -s\n" + _links(0, 18) + _links(1, 2) + "...\n"}, [], ["nvlink-partial"]),
+    Variant("list not cut", {"a": "nvidia-smi nvlink -s\n" + _links(0, 18) + _links(1, 2)}, [["nvlink-partial"]]),
+    Variant("a section of -q", {"a": "    Clocks Event Reasons\n        Idle                              : Not Active\n        SW Power Cap                      : Active\n        HW Slowdown                       : Not Active\n"}, [["needs-measurement"]], ["*"]),
+    # --- copies that arrive changed, and refusals in words
+    Variant("one to all", {"a": "nvbandwidth Version: v0.4\nDevice 0: NVIDIA L40S\nDevice 1: NVIDIA L40S\n\nRunning one_to_all_read_sm.\n Invalid value when checking the pattern at <0x7fac6200e480>\n Current offset [ 58496/66306048]\n"}, [["p2p-wrong-data"]], ["healthy"]),
+    Variant("host copy changed", {"a": "nvbandwidth Version: v0.4\nDevice 0: NVIDIA L40S\nDevice 1: NVIDIA L40S\n\nRunning host_to_device_memcpy_sm.\n Invalid value when checking the pattern at <0x7fac6200e480>\n"}, [], ["p2p-wrong-data"]),
+    Variant("CNS in words", {"a": "On the new kernel P2P shows `CNS` (Chipset Not Supported) although the modules are the same.\n"}, [["p2p-unsupported-chipset"]], ["p2p-disabled-by-environment"]),
+    Variant("CNS asked about", {"a": "What should I do if P2P shows CNS?\n"}, [["needs-measurement"]], ["*"]),
+    Variant("wrong in the second half", {"a": "Every normal P2P protocol of NCCL hangs here; the copy engine path finishes, with silently wrong results.\n"}, [["p2p-wrong-data"]], ["healthy"]),
+    Variant("the fix was", {"a": "NCCL hung at the first all-reduce. The fix was disabling ACS on the root bridges.\n"}, [["p2p-hang-acs"]], ["p2p-unsupported*"]),
+    # --- lanes in words
+    Variant("x4 by the chipset", {"a": "GPU0 has a full x16 slot, GPU1 is stuck on PCIe 4.0 x4 via the chipset.\n"}, [["pcie-width-low"]], ["*"]),
+    Variant("x4 of a disk", {"a": "The NVMe drive sits in an x4 slot, all else is x16.\n"}, [], ["*"]),
+    Variant("four cards", {"a": "RTX 3090 x4, all on PCIe 4.0 x16\n"}, [["needs-measurement"]], ["*"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_the_text_gets_the_right_answer(variant: Variant, tmp_path: Path) -> None:
+    run = run_of(tmp_path, variant.texts)
+    assert not wrong(run, variant.expect, variant.forbid), said(run)
+    assert_complete(run)
+
+
+def test_a_told_lack_of_lanes_is_no_more_than_a_note(tmp_path: Path) -> None:
+    run = run_of(tmp_path, {"a": "The second 3090 is in an x4 slot.\n"})
+    assert [finding.severity for finding in run.findings if finding.code == "pcie-width-low"] == ["info"]
