@@ -51,7 +51,23 @@ VARIANTS = [
     Variant("tokens per device", {"a": "Distributed Strategy: ddp\nThroughput per Device: 8,010 tokens/device/second\n\nDistributed Strategy: fsdp\nThroughput per Device: 1,750 tokens/device/second\n"}, [[BOUND, "fsdp-over-pcie"]], _P2P),
     Variant("a fraction behind TP", {"a": "With TP=1, I see 90 tps. With TP=2/4, I see 77-78 tps.\n"}, [["needs-measurement", "tp-over-pcie", BOUND]], _P2P),
     Variant("one count in front", {"a": "With one GPU there are 390 batches and each takes 3 s/it.\nWith two GPUs there are 195 batches (as expected) and each takes 55 s/it.\n"}, [[BOUND]], _P2P),
+    # --- which count a figure belongs to
+    Variant("sentences of one line", {"a": "I began on a single GPU. On a P100 one epoch takes 6 hours per epoch. With 4x P100 I hoped for more, but it is still 6 hours per epoch.\n"}, [[BOUND]], _P2P),
+    Variant("as expected", {"a": "single gpu, batch 32, one epoch takes 42 min\n4 gpus, batch 128, one epoch takes 24 min, so not quartered as expected\n"}, [[BOUND]], _P2P),
+    Variant("days of many steps", {"a": "With a single gpu it took 3 days (iteration times: 160000)\nWith 4 gpus and 40000 iteration times it also took 3 days\n"}, [[BOUND]], _P2P),
+    Variant("numbers that are no rate", {"a": "dp2+sp4:\n- zero3, recompute: 52.8G, 13000 ms\n- zero2, recompute: 43.8G, 13194 ms\n- zero2, no-recompute: 62.3G, 10050 ms\n"}, [["needs-measurement"]], ["*"]),
+    Variant("counts in the heading", {"a": "| | 1× 4090 | 2× 4090, TP=2 |\n|---|---|---|\n| batch | 1,035 decode / 948 all | 917 decode / 861 all |\n| one user | 46 tok/s | 51 tok/s |\n"}, [["tp-over-pcie"]], _P2P),
+    Variant("N times slower", {"a": "DDP is 4 times slower than a single GPU here.\n"}, [[BOUND]], _P2P),
+    Variant("twice as slow", {"a": "With 2 GPUs training is twice as slow as with 1 GPU.\n"}, [[BOUND]], _P2P),
+    Variant("N times faster", {"a": "DDP is 3 times faster than a single GPU here.\n"}, [], ["*"]),
+    # --- stages of ZeRO against each other, by time
+    Variant("stage 3 by steps", {"a": "3张A100，zero stage3 训练20个steps需要20分钟\nzero stage2 训练20个steps只要17秒\n"}, [[BOUND, "fsdp-over-pcie"]], _P2P),
+    Variant("stage 3, bold", {"a": "zero2 正常 10个steps 花了6**秒**\nzero3 非常慢，10个steps花了10**分钟**\n"}, [[BOUND, "fsdp-over-pcie"]], _P2P),
+    Variant("stage 3, other steps", {"a": "zero stage3 200 steps 20 min\nzero stage2 20 steps 119 s\n"}, [], ["*"]),
+    # --- ranks on two hosts
+    Variant("one GPU a host", {"a": "# Using devices\n#  Rank  0 Group  0 Pid 548419 on spark-a device  0 [000f:01:00] NVIDIA GB10\n#  Rank  1 Group  0 Pid 546336 on spark-b device  0 [000f:01:00] NVIDIA GB10\n#\n#                                                              out-of-place                       in-place          \n#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong \n#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         \n  1073741824     134217728     float    none      -1  27211.0   39.46   19.73       0  25806.7   41.61   20.80       0\n"}, [["needs-measurement"]], ["*"]),
     # --- with and without tensor parallelism
+    Variant("TP slower over NVLink", {"a": "Two V100 GPUs linked by NVLink: with a single GPU I get 29 tokens/s, which drops to 17 tokens/s with tensor parallelism.\n"}, [[BOUND]], ["tp-over-pcie", *_P2P]),
     Variant("TP slower", {"a": "Without Tensor Parallelism:\n- 1040 T/s\nWith Tensor Parallelism:\n- 380 T/s\n2x RTX 4090\n"}, [["tp-over-pcie"]], _P2P),
     Variant("TP faster", {"a": "Without Tensor Parallelism:\n- 380 T/s\nWith Tensor Parallelism:\n- 610 T/s\n2x RTX 4090\n"}, [], ["*"]),
     # --- what was cut

@@ -76,6 +76,8 @@ def _rate(run: Run, entry: Observation, entries: list[Observation], metric: str)
     scope = _scope(run, entry)
     if scope == "unknown":
         scope = _scope_by_run_times(run, entry, base, share, count)
+    if scope == "unknown" and metric == "tokens_per_second" and seen.text(entry, "strategy") == "tp":
+        scope = "global"  # GPUs that share each layer write one text together
     if scope == "unknown" and (share > IMPOSSIBLE or _column_counts_all(run, entry, entries, metric)):
         # One process of several would be faster than a process that is alone: so the figure counts all of them.
         scope = "global"

@@ -130,7 +130,7 @@ def _is_named(run: Run) -> bool:
 
 def _more_ranks(run: Run) -> bool:
     attached = max((n for o in seen.of(run, "smi.attached") if (n := seen.whole(o, "attached")) is not None), default=1)
-    ranks = [n for o in run.observations if (n := seen.whole(o, "num_ranks")) is not None]
+    ranks = [n for o in run.observations for name in ("num_ranks", "world_size") if (n := seen.whole(o, name)) is not None]
     return attached > 1 or max(ranks, default=1) > 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from wiretax.data.gpus import find_gpu
@@ -25,7 +26,13 @@ GROWN = 1.5
 SMALL_BATCH = 4
 
 _SHARDED = frozenset({"fsdp", "fsdp_grad_op", "hsdp", "zero3", "zero2"})
+_LESS_SHARDED = frozenset({"ddp", "zero1", "zero2", "fsdp_grad_op", "hsdp"})
 _SLOW_WIRES = frozenset({"pcie", "p2p_off", "no_nvlink", "socket", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"})
+_NO_NVLINK = re.compile(
+    r"\b(?:no|without|w/o|not|lacks?|lacking|missing|n't|if|whether)\W+(?:\w+\W+){0,4}?NV-?Link|"
+    r"NV-?Link\W+(?:is |are )?(?:inactive|off|disabled|not|missing)|NV-?Link\s?\?",
+    re.IGNORECASE,
+)
 _HOLDS_COMMUNICATION = frozenset({"communication", "backward", "optimizer", "step"})
 
 
@@ -121,7 +128,7 @@ def _over_pcie(run: Run, entries: tuple[Observation, ...]) -> bool | None:
     wires = {seen.text(o, "wire") for o in entries}
     if wires & _SLOW_WIRES:
         return True
-    if "nvlink" in wires:
+    if "nvlink" in wires or any(_by_nvlink(o) for o in entries):
         return False
     joined = seen.nvlink_joins_all(run)
     if joined is not None:
@@ -131,6 +138,12 @@ def _over_pcie(run: Run, entries: tuple[Observation, ...]) -> bool | None:
         return True
     known = [facts_ for name in seen.gpu_names(run) if (facts_ := find_gpu(name)) is not None]
     return True if known and all(card.nvlink_links is None for card in known) else None
+
+
+def _by_nvlink(entry: Observation) -> bool:
+    """Whether the very sentence of a figure says that NVLink joins the GPUs."""
+    text = seen.text(entry, "text")
+    return "nvlink" in text.lower() and _NO_NVLINK.search(text) is None
 
 
 def _sharded(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
@@ -175,15 +188,31 @@ def _slower_than_less_sharded(run: Run) -> list[tuple[Observation, Observation]]
         if seen.text(full, "strategy") not in ("fsdp", "zero3"):
             continue
         for less in rates:
-            same = (less.source, seen.whole(less, "num_gpus")) == (full.source, seen.whole(full, "num_gpus"))
-            if not same or seen.text(less, "strategy") not in ("ddp", "zero1", "zero2", "fsdp_grad_op", "hsdp"):
+            if not _as_many(full, less) or seen.text(less, "strategy") not in _LESS_SHARDED:
                 continue
             for metric in ("steps_per_second", "samples_per_second", "tokens_per_second"):
                 mine, theirs = seen.number(full, metric), seen.number(less, metric)
                 if mine and theirs and mine * GROWN <= theirs:
                     found.append((full, less))
                     break
+    times = [o for o in seen.of(run, "training.run_time") if seen.number(o, "seconds")]
+    found += [
+        (full, less)
+        for full in times
+        for less in times
+        if seen.text(full, "strategy") in ("fsdp", "zero3")
+        and seen.text(less, "strategy") in _LESS_SHARDED
+        and _as_many(full, less)
+        and seen.whole(full, "steps") == seen.whole(less, "steps")
+        and (seen.number(full, "seconds") or 0.0) >= GROWN * (seen.number(less, "seconds") or 0.0)
+    ]
     return found[:1]
+
+
+def _as_many(one: Observation, other: Observation) -> bool:
+    """Whether two figures of one text are of as many GPUs, as far as it says."""
+    counts = {seen.whole(one, "num_gpus"), seen.whole(other, "num_gpus")} - {None}
+    return one.source == other.source and len(counts) < 2
 
 
 def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
@@ -191,10 +220,12 @@ def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
         yield from list(_wider_is_slower(run)) or _slower_than_uncut(run)
         return
     lines = tuple(o for s in poor for o in (s.base, s.entry))
-    if _over_pcie(run, lines) is False:
-        return
     worst = min(poor, key=lambda scaling: scaling.best)
     slower = worst.best < 1 / worst.num_gpus
+    if _over_pcie(run, lines) is False:
+        if slower:
+            yield _too_small_to_cut(worst)
+        return
     sure = _over_pcie(run, lines) is True
     yield Finding(
         code="tp-over-pcie",
@@ -204,6 +235,20 @@ def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
         evidence=seen.lines((*lines, *seen.of(run, "framework.custom_all_reduce"))),
         effect="Two all-reduces a layer stand on the critical path, in training four; nothing hides them.",
         remedy="Over PCIe use data parallelism or pipeline stages, or one GPU with a quantised model; tensor parallelism needs NVLink.",
+        confirm="wiretax check",
+    )
+
+
+def _too_small_to_cut(worst: Scaling) -> Finding:
+    """Slower with tensor parallelism although NVLink joins the GPUs: latency, not bandwidth."""
+    return Finding(
+        code="communication-bound",
+        severity="warning",
+        confidence="likely",
+        title="Tensor parallelism is slower than one GPU, and NVLink is there: each all-reduce waits longer than it carries",
+        evidence=seen.lines((worst.base, worst.entry)),
+        effect="Two all-reduces a layer stand on the critical path; for small models and batches their latency is most of the time.",
+        remedy="Keep a model that fits on one GPU there, or raise the batch; CUDA graphs and a custom all-reduce shorten each exchange.",
         confirm="wiretax check",
     )
 
@@ -315,7 +360,7 @@ def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[S
     slower = [
         o
         for o in seen.of(run, "training.ratio")
-        if o.values.get("direction") == "slower" and seen.whole(o, "base_gpus") == 1 and (seen.whole(o, "num_gpus") or 0) > 1
+        if o.values.get("direction") == "slower" and seen.whole(o, "base_gpus") == 1 and (seen.whole(o, "num_gpus") or 2) > 1
     ]
     poorly = [
         o

@@ -16,7 +16,7 @@ _GOES_ON = frozenset({"it", "i", "we", "they", "this", "takes", "shows", "gives"
 
 
 _MAY_COUNT = re.compile(
-    r"\d\s?(?:x|-)?\s?(?:GPU|gpu|[cC]ard|[dD]evice|[rR]ank|[pP]roc|[nN]ode|A\d|H\d|V\d|L\d|RTX|GTX|Tesla|T[iI]|x)|"
+    r"\d\s?(?:[x\u00d7]|-)?\s?(?:GPU|gpu|[cC]ard|[dD]evice|[rR]ank|[pP]roc|[nN]ode|A\d|H\d|V\d|L\d|RTX|GTX|Tesla|T[iI]|[x\u00d7])|"
     r"[kKnN]=\d|=\s?\d|--\w|DDP|FSDP|\bd?dp\b|\bfsdp\b|\bDP\b|SHARD|ZeRO|zero|[pP]arallel|[hH]orovod|[dD]eep[sS]peed|\b[tT][pP]\b|\bPP\b|"
     r"[-\s](?:GPU|gpu|card|H100|A100)"
 )

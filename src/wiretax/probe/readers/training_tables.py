@@ -22,7 +22,7 @@ from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, Stream, streams
 from wiretax.probe.readers.training_clauses import Context, context_of, may_count
 from wiretax.probe.readers.training_text import COLLECTIVE
-from wiretax.probe.readers.training_words import Dimension, unit_of, words
+from wiretax.probe.readers.training_words import Dimension, Word, unit_of, words
 
 FORMAT = "a table of timings"
 _COUNT_HEADING = re.compile(
@@ -32,7 +32,7 @@ _COUNT_HEADING = re.compile(
 )
 _HEADING_HINT = re.compile(
     r"/\s?s|per[_ ]s|[Rr]un[_ ]?time|[Tt]ime\b|s/it|FLOP|bps|bus ?bw|[aA]lg ?[bB][wW]|"
-    r"[kKnN]=\d|\d\s?GPU|GPUs?\b|through|\(ms|\(s\)|\(min|ms\b|sec"
+    r"[kKnN]=\d|\d\s?GPU|\d\s?[x\u00d7]\s?[A-Z\d]|GPUs?\b|through|\(ms|\(s\)|\(min|ms\b|sec"
 )
 _MEASURE_HEADING = re.compile(r"\b(?:busbw|algbw|bandwidth|bw|speed|rate)\b", re.IGNORECASE)
 _SETTING = re.compile(r"\b[A-Z][A-Z0-9]{1,12}_[A-Z0-9_]{1,40}=\S{1,40}")
@@ -102,15 +102,15 @@ def _tables(stream: Stream) -> list[_Table]:
         if current is not None and cells is not None and _row(current, line, cells):
             continue
         current = None
-        if cells is not None and _is_heading(cells, title):
+        if cells is not None and _is_heading(cells):
             current = _Table(title, cells, line.number, lines={line.number})
             tables.append(current)
         title = text.strip(" #*:")[:200]
     return tables
 
 
-def _is_heading(cells: list[str], title: str) -> bool:
-    """A heading names a measure in one of its cells, or counts in two of them under a title that names the measure."""
+def _is_heading(cells: list[str]) -> bool:
+    """A heading names a measure in one of its cells, or counts in two of them: then title or cells name the measure."""
     if any(_NUMBER.fullmatch(cell) and not _counts_gpus(cell) for cell in cells) or len(cells) > 24:
         return False
     if any((unit := unit_of(cell)) is not None and unit[0] in _MEASURES for cell in cells if len(cell) < 80):
@@ -119,8 +119,6 @@ def _is_heading(cells: list[str], title: str) -> bool:
         return True
     if len(cells) >= 2 and any(_COUNT_HEADING.match(cell) for cell in cells):
         return True  # "GPUs | Speed": the cells below say in what
-    if unit_of(title) is None:
-        return False
     return sum(context_of(words(cell)).num_gpus is not None for cell in cells if may_count(cell)) >= 2
 
 
@@ -142,7 +140,7 @@ def _row(table: _Table, line: Line, cells: list[str]) -> bool:
         if (_NUMBER.fullmatch(cell) and not _counts_gpus(cell)) or _NOTHING.fullmatch(cell) or re.fullmatch(r"[\d./]{3,40}", cell)
     ]
     if not values or not any(character.isdecimal() for cell in cells for character in cell):
-        return False
+        return "|" in line.text  # a row of words within a table
     table.rows.append((line.number, cells))
     table.lines.add(line.number)
     return True
@@ -204,15 +202,20 @@ def _unit_in_cells(heading: str, cells: list[str]) -> tuple[Dimension, float, st
 
 def _unit_of_figures(cells: list[str]) -> tuple[Dimension, float, str] | None:
     """The one unit of "11.4 samples/sec" in every cell that has a figure; None where cells differ, or count GPUs."""
-    units = set()
-    for cell in cells:
-        tokens = words(cell) if cell.strip() and not _NOTHING.fullmatch(cell) else []
-        if len(tokens) != 1 or tokens[0].kind != "quantity" or not tokens[0].value or tokens[0].dimension not in _MEASURES:
-            if tokens:
-                return None
-            continue
-        units.add((tokens[0].dimension, (tokens[0].si_value or 0.0) / tokens[0].value, str(tokens[0].unit)))
-    return units.pop() if len(units) == 1 else None
+    filled = [cell for cell in cells if not _NOTHING.fullmatch(cell)]
+    figures = [figure for cell in filled if (figure := _alone(cell)) is not None]
+    units = {(str(figure.dimension), round((figure.si_value or 0.0) / (figure.value or 1.0), 9), str(figure.unit)) for figure in figures}
+    if len(figures) < len(filled) or len(units) != 1:
+        return None
+    _, factor, unit = units.pop()
+    return figures[0].dimension or "seconds", factor, unit
+
+
+def _alone(cell: str) -> Word | None:
+    """The figure of a cell that holds nothing else, with its unit: "11.4 samples/sec"."""
+    tokens = words(cell)
+    figure = tokens[0] if len(tokens) == 1 and tokens[0].kind == "quantity" else None
+    return figure if figure is not None and figure.value and figure.dimension in _MEASURES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +257,11 @@ def _read_row(
     notes: pasted.Notes,
     products: list[_Product],
 ) -> None:
-    labels = [cell for cell, column in zip(cells, columns, strict=True) if column.dimension is None and not column.is_count]
+    labels = [
+        cell
+        for cell, column in zip(cells, columns, strict=True)
+        if column.dimension is None and not column.is_count and column.context.num_gpus is None
+    ]
     label = " ".join(cell for cell in labels if cell).strip()
     context = _row_context(label)
     for cell, column in zip(cells, columns, strict=True):
@@ -263,6 +270,11 @@ def _read_row(
     context = context.over(around)
     seconds = samples = None
     for cell, column in zip(cells, columns, strict=True):
+        if column.dimension is None and column.context.num_gpus is not None and (figure := _alone(cell)) is not None:
+            # "| | 1x 3090 | 2x 3090 |": each row measures something else, and its cells say in what.
+            own = replace(column, dimension=figure.dimension, factor=(figure.si_value or 0.0) / (figure.value or 1.0), unit=figure.unit)
+            _note(number, figure.value or 0.0, own, column.context.over(context), label, table, notes)
+            continue
         match = _NUMBER.fullmatch(cell)
         if column.dimension is None or not match:
             continue

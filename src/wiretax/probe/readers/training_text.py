@@ -61,17 +61,27 @@ _NOT_PROSE = re.compile(
 _FIGURE = re.compile(
     r"\d\s?(?:[iI]t|[iI]ter|s|S|ms|us|h|H|min|m\d|d|[sS]tep|tok|Tok|[kK]\s?tok|im|TFLOP|PFLOP|GB|Gb|MB|Gi|"
     r"Mi|TB|fps|TPS|tps|EUR|USD|[xX\u00d7%]|exam|seq|sent|fram|batch)|"
-    r"[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|per second|on (?:one|two|four|eight|\d)|[sS]econds"
+    r"[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|per second|times slower|times faster|as slow|on (?:one|two|four|eight|\d)|[sS]econds"
 )
 _WORDS = ("saw-tooth", "sawtooth", "util", "idle", "workers", "ssd", "hdd", "dataloader", "data loader", "pin_memory")
-_PREDICTED = re.compile(r"\bT\s?[=≈~]|\bpredict|\btheoretical|\bexpected\b(?!\))|\bideal\b|\bestimate|\bformula\b", re.IGNORECASE)
+_PREDICTED = re.compile(
+    r"\bT\s?[=≈~]|\bpredict|\btheoretical|(?<!as )(?<!than )(?<!not )\bexpected\b(?!\))|\bideal\b|"
+    r"\bestimated? (?!around|at|about)|\bformula\b",
+    re.IGNORECASE,
+)
 _LIMIT = re.compile(r"\b(?:theoretical\w{0,3}|peak|limit|spec\w{0,9}|up to|should|expected?)\b", re.IGNORECASE)
 """Words in front of a bandwidth that make it a limit and no measurement."""
 COLLECTIVE = re.compile(
     r"\b(all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|broadcast|send[-_/ ]?recv)\b", re.IGNORECASE
 )
 _MEASURE = re.compile(r"\b(busbw|bus bandwidth|algbw|algorithm bandwidth)\b", re.IGNORECASE)
-_RATIO = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)\s?[x\u00d7]\s(slower|faster)|(\d{1,3})\s?% (slower|faster)", re.IGNORECASE)
+_RATIO = re.compile(
+    r"(\d{1,4}(?:\.\d{1,3})?|twice|two|three|four)(?:\s?[x\u00d7]\s| times |(?<=twice) )(slower|faster|as slow)|"
+    r"(\d{1,3})\s?% (slower|faster)",
+    re.IGNORECASE,
+)
+_SPOKEN = {"twice": 2.0, "two": 2.0, "three": 3.0, "four": 4.0}
+_THAN_ONE = re.compile(r"(?:than|to|as)\b.{0,40}?\b(?:single|one|1)[- ]?(?:GPU|card)", re.IGNORECASE)
 _SPEEDUP = re.compile(r"\b(?:speed-?ups?|scale-?ups?|scaling)\b", re.IGNORECASE)
 _TIMES = re.compile(r"(?<![\d.])([0-9]{1,2}\.\d{1,3})\s?[x\u00d7](?!\w)")
 _UTIL = re.compile(r"\butil(?:i[sz]ation)?\b", re.IGNORECASE)
@@ -95,6 +105,8 @@ _COMMANDS = ("torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", 
 _COMMAND = re.compile(r"(?:^|[\s$#])(?:torchrun|accelerate launch|deepspeed|python3?|mpirun|srun|vllm serve)\s\S")
 _MOST_FIGURES = 40
 """A line with more is data, not a sentence."""
+_NO_STEP = 3600.0
+"""Seconds that no step lasts: "iteration times: 160000, it took 3 days" is of the run."""
 _TQDM = re.compile(r"(?:\d{1,3}%\|[^|]{0,80}\|\s?)?\d{1,9}/\d{1,9} \[[^\]]{3,80}\]")
 
 
@@ -111,7 +123,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     for line in stream.lines:
         if not line.text.strip() or line.text.lstrip().startswith("```") or len(line.text) > 2000:
             continue
-        text = in_english(line.text)
+        text = in_english(line.text.replace("**", ""))
         if not may_be_prose(text):
             continue
         figures = _FIGURE.search(text) is not None or mentions(text.lower(), _WORDS)
@@ -162,15 +174,6 @@ def _opens_with_count(tokens: list[Word]) -> bool:
     return next((word.kind for word in tokens if word.kind in ("count", "quantity")), None) == "count"
 
 
-def _with_unit(tokens: list[Word], bare: Word, lender: Word) -> list[Word]:
-    """The unit in front of the colon for the bare number behind it ("total images/sec: 146.4"), if there is one."""
-    if bare.kind != "number" or bare.value is None or lender.si_value is None or not lender.value:
-        return tokens
-    si_value = bare.value * lender.si_value / lender.value
-    figure = replace(bare, kind="quantity", unit=lender.unit, dimension=lender.dimension, si_value=si_value)
-    return [figure if word is bare else word for word in tokens]
-
-
 class _Line:
     """Reads the clauses of one line."""
 
@@ -182,7 +185,7 @@ class _Line:
         self._label = line.text.strip(" #*-\t")[:80]
         self._phases: dict[str, float] = {}
         self._only_count: int | None = None
-        self._count_start = 0
+        self._counts: list[Word] = []
         self._only_steps: Word | None = None
         self._found = False
         self._is_predicted = _PREDICTED.search(text) is not None
@@ -214,12 +217,11 @@ class _Line:
         if text != self._text and around.num_gpus is None:
             around = context_of(words(text.split(";")[0])).over(around)
         lender = self._unit(tokens, head)
-        if lender is not None and head and (bare := next((word for word in tokens if word.kind != "colon"), None)) is not None:
-            tokens = _with_unit(tokens, bare, lender)
-        named = [word for word in tokens if word.kind == "count" and word.value is not None]
-        counts = {int(word.value or 0) for word in named}
+        if lender is not None and not lender.text and (bare := next((word for word in tokens if word.kind != "colon"), None)) is not None:
+            tokens = self._with_unit(tokens, bare, lender)
+        self._counts = [word for word in tokens if word.kind == "count" and word.value is not None]
+        counts = {int(word.value or 0) for word in self._counts}
         self._only_count = counts.pop() if len(counts) == 1 else None
-        self._count_start = named[0].start if named else 0
         steps = [word for word in tokens if word.kind == "quantity" and word.dimension == "steps"]
         times = [word for word in tokens if word.kind == "quantity" and word.dimension == "seconds"]
         if len(steps) == len(times) == 1 and len(measured(tokens)) == 2:
@@ -251,6 +253,15 @@ class _Line:
         if named is None or named[0] not in (*RATES, "seconds"):
             return None
         return Word("quantity", "", 0, 1.0, named[2], named[0], named[1])
+
+    def _with_unit(self, tokens: list[Word], bare: Word, lender: Word) -> list[Word]:
+        """The unit in front of the colon for the bare number behind it: "total images/sec: 146.4"."""
+        if bare.kind != "number" or bare.value is None or lender.si_value is None:
+            return tokens
+        if self._text[bare.start + len(bare.text) :][:1].isalpha():
+            return tokens  # "52.8G" is in a unit of its own
+        figure = replace(bare, kind="quantity", unit=lender.unit, dimension=lender.dimension, si_value=bare.value * lender.si_value)
+        return [figure if word is bare else word for word in tokens]
 
     def _add(self, kind: str, context: Context, **values: Scalar) -> None:
         self._found = True
@@ -311,10 +322,17 @@ class _Line:
             elif word.dimension == "seconds":
                 self._seconds(word, context, steps)
 
+    def _counted(self, word: Word, context: Context) -> Context:
+        """A figure without a count has the last one in front of it (two GPUs, 196 batches, each takes 56 s/it)."""
+        if context.num_gpus is not None:
+            return context
+        before = [int(count.value or 0) for count in self._counts if count.start < word.start]
+        if context.strategy is not None:
+            before = sorted({count for count in before if count > 1})[-1:]
+        return replace(context, num_gpus=before[-1] if before else None)
+
     def _rate(self, word: Word, context: Context) -> None:
-        if context.num_gpus is None and word.start > self._count_start:
-            # "When I use two GPUs there are 196 batches, and each takes 56 s/it": the one count of the line, in front of the figure.
-            context = replace(context, num_gpus=self._only_count)
+        context = self._counted(word, context)
         if not (context.num_gpus or context.strategy or context.wire) and not self._says_training:
             return
         scope = "per_process" if word.per_gpu or context.scope == "per_process" else "global" if context.num_gpus == 1 else context.scope
@@ -326,6 +344,10 @@ class _Line:
         self._add("training.rate", context, value=word.value, unit=word.unit, **rates, scope=scope or "unknown")
 
     def _seconds(self, word: Word, context: Context, steps: Word | None) -> None:
+        if context.phase in ("epoch", "run"):
+            context = self._counted(word, context)
+        if context.phase == "step" and (word.si_value or 0.0) >= _NO_STEP:
+            context = replace(context, phase="run")
         if self._is_predicted:
             self._add("training.predicted", context, seconds=word.si_value)
         elif context.phase in ("forward", "backward", "optimizer", "communication", "data", "step") and steps is None:
@@ -389,13 +411,17 @@ class _Line:
         ratio = _RATIO.search(text)
         if ratio and "GPU" in text:
             counts = [int(word.value or 0) for word in words(text) if word.kind == "count"]
-            factor = float(ratio.group(1)) if ratio.group(1) else 1 + float(ratio.group(3)) / 100
+            named = (ratio.group(1) or "").lower()
+            factor = float(_SPOKEN.get(named, named)) if named else 1 + float(ratio.group(3)) / 100
             base = counts[1] if len(counts) > 1 else None
+            count = counts[0] if counts else None
+            if counts == [1] and _THAN_ONE.search(text, ratio.end()):
+                count, base = None, 1
             self._add(
                 "training.ratio",
-                Context(num_gpus=counts[0] if counts else None),
+                Context(num_gpus=count),
                 factor=factor,
-                direction=(ratio.group(2) or ratio.group(4)).lower(),
+                direction="faster" if (ratio.group(2) or ratio.group(4)).lower() == "faster" else "slower",
                 base_gpus=base,
             )
         if _SPEEDUP.search(text):

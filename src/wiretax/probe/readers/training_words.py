@@ -73,7 +73,9 @@ WORD_NUMBERS = {
     "one": 1, "single": 1, "two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6, "eight": 8, "sixteen": 16,
 }  # fmt: skip
 _GPU_WORD = r"(?:GPUs?|gpus?|(?:(?:graphics?|video) )?cards?|devices?|ranks?|procs?|processes|accelerators?|nodes?)"
-_NAMED_CARD = r"(?:(?:NVIDIA|GeForce|Tesla|RTX|GTX|Quadro|Titan\w{0,3})\b|[AHLBV]\d{2,3}[A-Z]?s?\b|T4s?\b|MI\d{2,3})"
+_NAMED_CARD = (
+    r"(?:(?:NVIDIA|GeForce|Tesla|RTX|GTX|Quadro|Titan\w{0,3})\b|[AHLBV]\d{2,3}[A-Z]?s?\b|(?:T4|P100|P40|K80|K40|M40|M60)s?\b|MI\d{2,3})"
+)
 _ONE_CARD = (
     rf"{_NAMED_CARD}[ -]?(?:[A-Z]{{0,4}}\d[\w-]{{0,12}}(?: ?Ti)?)?(?:\s(?:GPU|card))?"
     r"(?=[,.;:)]|\s(?:the|it|I|we|is|was|takes|gets?|runs?|with)\b|\s{0,4}$)"
@@ -139,7 +141,7 @@ _TOKEN = re.compile(
     rf"|(?P<count>--(?:devices|gpus|num[-_]gpus|num[-_]processes|nproc[-_]per[-_]node|tensor-parallel-size|tp-size)[ =]\d{{1,4}}\b"
     rf"|\b(?:(?:k|n|ngpus?|num_gpus|n_gpus|gpus|world[_ ]?size|nproc(?:[-_ ]per[-_ ]node)?|devices)"
     rf"\s?[=:]\s?\d{{1,4}}\b|(?:dp|tp|DDP|FSDP)\s?=\s?\d{{1,4}}(?:/\d{{1,3}}){{0,3}}\b"
-    rf"|\d{{1,3}}\s(?={_NAMED_CARD})|\ban?\s(?:single\s)?(?={_ONE_CARD})|(?:one|single|two|both|dual|three|four|quad|six|eight)\s(?={_NAMED_CARD}|{_GEFORCE})"
+    rf"|\d{{1,3}}\s(?={_NAMED_CARD}|{_GEFORCE})|\ban?\s(?:single\s)?(?={_ONE_CARD})|(?:one|single|two|both|dual|three|four|quad|six|eight)\s(?={_NAMED_CARD}|{_GEFORCE})"
     rf"|\d{{1,4}}\s?[x\u00d7*-]?\s?{_GPU_WORD}\b|\d{{1,3}}\s?[x\u00d7*]\s?(?={_CARD})"
     rf"|(?:one|single|two|both|dual|three|four|quad|six|eight|sixteen)[- ]{_GPU_WORD}\b"
     rf"|(?:TP|DP)-?\d{{1,3}}\b))"

@@ -31,6 +31,7 @@ _CHINESE = _rules(
     (r"卡住|卡死|挂起", " hangs "), ("死锁", " deadlock "), ("训练", " training "), ("多卡", " multi-GPU "),
     (r"秒\s?/\s?(?:步|次|个?iter)", " s/it "), (r"(?:步|次)\s?/\s?秒", " it/s "), (r"(?:张|样本|条)\s?/\s?秒", " samples/s "),
     ("每(?:个)?(?:epoch|轮)|一(?:个)?(?:epoch|轮)", " per epoch "), ("每(?:一)?(?:步|次迭代|个?iter(?:ation)?|个?step)", " per iter "),
+    (r"(?<=\d)\s?个(?=\s?(?:steps?|epochs?|iter|batch))", " "),
     ("(?:个)?小时", " hours "), ("分钟|(?<=\\d)分(?![布别类])", " min "), ("秒", " s "), (r"(?<=\d)\s?天", " days "),
     ("[耗用]时|花费|花了|用了|需要|(?:也)?得(?=\\s?\\d)|要(?=\\s?\\d)", " takes "),
     ("慢", " slow "), ("解决", " solved "), ("正常", " works "), ("报错", " error "), ("步数", " steps "), ("是", " is "),
