@@ -29,6 +29,14 @@ def _benchmark(gpus: int, total: float) -> str:
 
 
 VARIANTS = [
+    # --- machines against machines
+    Variant("two nodes", {"a": "2 nodes (8 GPUs each): 8.68 s/it\n1 node (8 GPUs): 4.1 s/it\n"}, [[BOUND]], ("p2p-*", "fsdp-over-pcie")),
+    Variant("two nodes, good", {"a": "1 node: 1.00 s/it\n2 nodes: 1.04 s/it\n"}, [], ["*"]),
+    Variant("two machines, words a second", {"a": "I get about 10K wps with 2 machines each with 4 Titan X GPUs, a single machine gives ~38K wps.\n"}, [[BOUND]], _P2P),
+    Variant("two nodes of cards without NVLink", {"a": "ZeRO-3: two nodes with 4 A10 GPUs 8.68 s/it, a single node with 2 A10 GPUs 2.46 s/it\n"}, [[BOUND]], ("p2p-*", "fsdp-over-pcie")),
+    Variant("two nodes, Chinese", {"a": "2个节点每个iter耗时90s，而单机训练时每个iter耗时仅4s左右，多机反而更慢\n"}, [[BOUND]], _P2P),
+    Variant("eight against sixteen", {"a": "8 GPUs: 4.1 s/it\n16 GPUs: 9.3 s/it\n"}, [[BOUND]], _P2P),
+    Variant("two against four, good", {"a": "2 GPUs: 200 samples/s total\n4 GPUs: 380 samples/s total\n"}, [], ["*"]),
     # --- other languages
     Variant("Chinese minutes", {"a": "batch_size=1，用单卡4090跑得8500min，双卡也得6900min，怎么没快多少\n"}, [[BOUND]], _P2P),
     Variant("Chinese batch", {"a": "单卡一个batch 要3分钟，换成两块儿卡一个batch用了8分钟\n"}, [[BOUND]], _P2P),

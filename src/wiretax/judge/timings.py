@@ -1,4 +1,4 @@
-"""Training timings in pasted texts, brought to one figure: how much of perfect scaling several GPUs reach, at best and at worst.
+"""Training timings in pasted texts, brought to one figure: how much of perfect scaling more GPUs reach, at best and at worst.
 
 Texts rarely say whether a rate counts one process or all, or whether the batch grew with the GPUs. So each pair of figures gives a
 range: ``best`` under the kindest reading, ``worst`` under the unkindest. A conclusion that holds under ``best`` holds.
@@ -6,7 +6,7 @@ range: ``best`` under the kindest reading, ``worst`` under the unkindest. A conc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wiretax.judge import seen
@@ -22,16 +22,39 @@ SAME_WORK = 0.75
 """Fewer steps than this share of the one-GPU run: the batch grew with the GPUs and the work is the same."""
 
 
+ADJACENT_LINES = 3
+"""Two counts above one are compared only so near to each other: further apart they may be of two machines."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Several GPUs against one, out of two lines of text."""
+    """Several GPUs against one or fewer, or several hosts against one, out of two lines of text."""
 
-    num_gpus: int
+    ratio: float
+    """How many times the GPUs."""
     best: float
     worst: float
     base: Observation
     entry: Observation
     metric: str
+
+    @property
+    def hosts(self) -> bool:
+        """Whether hosts are counted, not GPUs."""
+        return _hosts(self.entry) > 1 == _hosts(self.base)
+
+    @property
+    def many(self) -> str:
+        """``4 GPUs``, ``2 hosts``."""
+        if self.hosts:
+            return f"{_hosts(self.entry)} hosts"
+        return f"{round(self.ratio * (seen.whole(self.base, 'num_gpus') or 1))} GPUs"
+
+    @property
+    def few(self) -> str:
+        """``one``; ``2`` where that is the smallest number of GPUs in the text."""
+        count = 1 if self.hosts else seen.whole(self.base, "num_gpus")
+        return "one" if count == 1 else str(count)
 
     @property
     def strategy(self) -> str | None:
@@ -50,7 +73,7 @@ class Scaling:
 
 
 def scalings(run: Run) -> tuple[Scaling, ...]:
-    """Every figure on several GPUs beside the nearest one on a single GPU in the same text."""
+    """Every figure on several GPUs (or hosts) beside the nearest one on a single one in the same text, or on fewer beside it."""
     found = []
     rates = seen.of(run, "training.rate")
     for metric in _RATES:
@@ -62,9 +85,8 @@ def scalings(run: Run) -> tuple[Scaling, ...]:
 
 
 def _rate(run: Run, entry: Observation, entries: list[Observation], metric: str) -> Scaling | None:
-    count = gpus_of(run, entry)
-    base = _base(entry, entries)
-    if base is None or count is None or count < 2:
+    base, count = _compared(run, entry, entries)
+    if base is None:
         return None
     now, before = seen.number(entry, metric) or 0.0, seen.number(base, metric) or 0.0
     if metric == "seconds_per_step":
@@ -92,9 +114,9 @@ def _column_counts_all(run: Run, entry: Observation, entries: list[Observation],
     if heading == seen.text(entry, "label"):
         return False
     for other in entries:
-        base = _base(other, entries)
+        base, _ = _compared(run, other, entries)
         same = other.source == entry.source and seen.text(other, "label").endswith(f" / {heading}")
-        if other is entry or not same or base is None or base.source != entry.source or (gpus_of(run, other) or 1) < 2:
+        if other is entry or not same or base is None or base.source != entry.source:
             continue
         if _scope(run, other) == "unknown" and (seen.number(other, metric) or 0.0) > IMPOSSIBLE * (seen.number(base, metric) or 0.0):
             return True
@@ -102,9 +124,8 @@ def _column_counts_all(run: Run, entry: Observation, entries: list[Observation],
 
 
 def _time(run: Run, entry: Observation, times: list[Observation]) -> Scaling | None:
-    count = gpus_of(run, entry)
-    base = _base(entry, times)
-    if base is None or count is None or count < 2:
+    base, count = _compared(run, entry, times)
+    if base is None:
         return None
     faster = (seen.number(base, "seconds") or 0.0) / (seen.number(entry, "seconds") or 1.0)
     steps, base_steps = seen.number(entry, "steps"), seen.number(base, "steps")
@@ -114,13 +135,38 @@ def _time(run: Run, entry: Observation, times: list[Observation]) -> Scaling | N
     return Scaling(count, faster / count, faster / count, base, entry, "run_time")
 
 
-def _base(entry: Observation, entries: Iterable[Observation]) -> Observation | None:
-    """The one-GPU figure that the text sets beside this one: on its line, else the nearest above, else the nearest below."""
-    candidates = [
+def _hosts(observation: Observation) -> int:
+    return seen.whole(observation, "num_hosts") or 0
+
+
+def _compared(run: Run, entry: Observation, entries: Sequence[Observation]) -> tuple[Observation | None, float]:
+    """What a figure is to be compared with, and how many times the GPUs it is of."""
+    if _hosts(entry) > 1 and (base := _base(entry, [o for o in entries if _hosts(o) == 1])) is not None:
+        return base, float(_hosts(entry))
+    count = gpus_of(run, entry)
+    if count is None or count < 2:
+        return None, 1.0
+    alone = [o for o in entries if seen.whole(o, "num_gpus") == 1]
+    if alone:
+        return _base(entry, alone), float(count)
+    fewer = [
         o
         for o in entries
-        if seen.whole(o, "num_gpus") == 1
-        and o is not entry
+        if o.source == entry.source
+        and abs(o.line - entry.line) <= ADJACENT_LINES
+        and 1 < (seen.whole(o, "num_gpus") or count) < count
+        and all(o.values.get(name) == entry.values.get(name) for name in ("strategy", "wire", "unit"))
+    ]
+    least = min(fewer, key=lambda o: seen.whole(o, "num_gpus") or 0, default=None)
+    return least, count / ((seen.whole(least, "num_gpus") or 1) if least is not None else 1)
+
+
+def _base(entry: Observation, alone: Iterable[Observation]) -> Observation | None:
+    """The figure of one that the text sets beside this one: on its line, else the nearest above, else the nearest below."""
+    candidates = [
+        o
+        for o in alone
+        if o is not entry
         and (seen.text(o, "workload") or seen.text(entry, "workload")) == (seen.text(entry, "workload") or seen.text(o, "workload"))
     ]
     here = [o for o in candidates if o.source == entry.source]
@@ -161,7 +207,7 @@ def _scope(run: Run, entry: Observation) -> str:
     return "unknown"
 
 
-def _scope_by_run_times(run: Run, entry: Observation, base: Observation, share: float, count: int) -> str:
+def _scope_by_run_times(run: Run, entry: Observation, base: Observation, share: float, count: float) -> str:
     """What a logged rate counts, where both logs say how long they ran: rate times time is the work, which is the same."""
     framework = seen.text(entry, "framework")
     times = {
@@ -169,7 +215,7 @@ def _scope_by_run_times(run: Run, entry: Observation, base: Observation, share: 
         for o in seen.of(run, "training.run_time")
         if framework and seen.text(o, "framework") == framework and (seconds := seen.number(o, "seconds"))
     }
-    long, short = times.get((base.source, 1)), times.get((entry.source, count))
+    long, short = times.get((base.source, 1)), times.get((entry.source, round(count)))
     if long is None or short is None:
         return "unknown"
     work = share * short / long

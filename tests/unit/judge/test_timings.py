@@ -12,7 +12,33 @@ def only(text: str):
 
 def test_totals_are_divided_by_the_gpus():
     one = only("1 GPU: 100 samples/s\n4 GPUs: 300 samples/s total\n")
-    assert (one.num_gpus, one.best, one.worst) == (4, 0.75, 0.75)
+    assert (one.ratio, one.best, one.worst) == (4, 0.75, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("text", "many", "few", "best"),
+    [
+        ("1 GPU: 2.0 s/it\n4 GPUs: 4.0 s/it\n", "4 GPUs", "one", 0.5),
+        ("8 GPUs: 4.0 s/it\n16 GPUs: 8.0 s/it\n", "16 GPUs", "8", 0.5),
+        ("1 node: 4.0 s/it\n2 nodes: 8.0 s/it\n", "2 hosts", "one", 0.5),
+        ("a single machine (8 GPUs): 400 samples/s\ntwo machines (16 GPUs): 480 samples/s\n", "2 hosts", "one", 0.6),
+    ],
+)
+def test_more_are_compared_with_one_or_with_the_fewest_or_hosts_with_hosts(text, many, few, best):
+    one = only(text)
+    assert (one.many, one.few, one.best) == (many, few, pytest.approx(best))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2 GPUs: 4.0 s/it\n\n\n\nsomething else\n4 GPUs: 8.0 s/it\n",
+        "2 GPUs DDP: 4.0 s/it\n4 GPUs FSDP: 8.0 s/it\n",
+        "2 GPUs: 4.0 s/it\n4 GPUs: 100 samples/s\n",
+    ],
+)
+def test_counts_above_one_that_may_not_belong_together_are_not_compared(text):
+    assert scalings(text_run(text)) == ()
 
 
 def test_what_a_rate_counts_is_left_open_where_the_text_does():

@@ -33,6 +33,7 @@ _NO_NVLINK = re.compile(
     r"NV-?Link\W+(?:is |are )?(?:inactive|off|disabled|not|missing)|NV-?Link\s?\?",
     re.IGNORECASE,
 )
+_ACCUMULATE = "Accumulate gradients with `no_sync()` (8 to 32 micro-steps) or raise the batch. "
 _HOLDS_COMMUNICATION = frozenset({"communication", "backward", "optimizer", "step"})
 
 
@@ -114,10 +115,10 @@ def _poor(found: list[Scaling], *, worst: bool = False) -> list[Scaling]:
 
     A second, slower run of the same is another question, unless the text says what made the other better: then ``worst`` counts.
     """
-    best: dict[tuple[str | None, str | None, int, str], Scaling] = {}
+    best: dict[tuple[str | None, str | None, str, str], Scaling] = {}
     for scaling in found:
         workload = seen.text(scaling.entry, "workload")
-        key = (scaling.strategy, scaling.wire, scaling.num_gpus, workload)
+        key = (scaling.strategy, scaling.wire, scaling.many, workload)
         if key not in best or (best[key].best < scaling.best) != worst:
             best[key] = scaling
     return [scaling for scaling in best.values() if scaling.best < POOR]
@@ -126,6 +127,8 @@ def _poor(found: list[Scaling], *, worst: bool = False) -> list[Scaling]:
 def _over_pcie(run: Run, entries: tuple[Observation, ...]) -> bool | None:
     """Whether these figures are of GPUs without NVLink: the text says so, the matrix does, or the cards have none; None if unknown."""
     wires = {seen.text(o, "wire") for o in entries}
+    if any((seen.whole(o, "num_hosts") or 1) > 1 for o in entries):
+        return None  # the network between the hosts decides
     if wires & _SLOW_WIRES:
         return True
     if "nvlink" in wires or any(_by_nvlink(o) for o in entries):
@@ -164,7 +167,7 @@ def _sharded(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
     worst = min(poor, key=lambda scaling: scaling.best) if poor else None
     yield Finding(
         code="fsdp-over-pcie" if pcie else "communication-bound",
-        severity="problem" if worst is not None and worst.best < 1 / worst.num_gpus else "warning",
+        severity="problem" if worst is not None and worst.best < 1 / worst.ratio else "warning",
         confidence="likely",
         title="Sharded parameters are gathered over PCIe" + _how_bad(worst)
         if pcie
@@ -221,7 +224,7 @@ def _tensor(run: Run, poor: list[Scaling]) -> Iterator[Finding]:
         return
     lines = tuple(o for s in poor for o in (s.base, s.entry))
     worst = min(poor, key=lambda scaling: scaling.best)
-    slower = worst.best < 1 / worst.num_gpus
+    slower = worst.best < 1 / worst.ratio
     if _over_pcie(run, lines) is False:
         if slower:
             yield _too_small_to_cut(worst)
@@ -315,8 +318,7 @@ def _slower_than_uncut(run: Run) -> Iterator[Finding]:
 def _how_bad(worst: Scaling | None) -> str:
     if worst is None:
         return ""
-    speedup = worst.best * worst.num_gpus
-    return f": {worst.num_gpus} GPUs do {significant(speedup, 2)}x the work of one"
+    return f": {worst.many} do {significant(worst.best * worst.ratio, 2)}x the work of {worst.few}"
 
 
 def _worse(change: Observation) -> float | None:
@@ -376,11 +378,11 @@ def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[S
         return
     worst = min(poor, key=lambda scaling: scaling.best) if poor else None
     lines = (*(o for s in sorted(poor, key=lambda s: s.best)[:3] for o in (s.base, s.entry)), *slower, *grown)
-    loses = worst is not None and worst.best < 1 / worst.num_gpus
+    loses = worst is not None and worst.best < 1 / worst.ratio
     confidence: Confidence = "likely"
     named = f" with {worst.wire}" if worst is not None and worst.wire and worst.wire != "nccl" else ""
     title = (
-        f"{worst.num_gpus} GPUs{named} do {significant(worst.best * worst.num_gpus, 2)}x the work of one at best: they wait for each other"
+        f"{worst.many}{named} do {significant(worst.best * worst.ratio, 2)}x the work of {worst.few} at best: they wait for each other"
         if worst is not None
         else f"{poorly[0].values['num_gpus']} GPUs do only {poorly[-1].values['factor']}x the work of one: they wait for each other"
         if poorly and len(slower) == len(poorly[:2])
@@ -395,10 +397,13 @@ def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[S
         title=title,
         evidence=(*seen.lines(lines), *_money(run)),
         effect=_gap(worst),
-        remedy="Accumulate gradients with `no_sync()` (8 to 32 micro-steps) or raise the batch; use DDP, not DataParallel; for small "
-        "models one "
-        "GPU may be the better deal. What the wire itself does: `wiretax check`.",
-        confirm="wiretax check",
+        remedy=_ACCUMULATE
+        + (
+            "Then the network between the hosts: NCCL's log says NET/IB or NET/Socket, and nccl-tests over both hosts what it carries."
+            if worst is not None and worst.hosts
+            else "Use DDP, not DataParallel; for small models one GPU may be the better deal. What the wire itself does: `wiretax check`."
+        ),
+        confirm="NCCL_DEBUG=INFO torchrun --nnodes=2 ... 2>&1 | grep 'NET/'" if worst is not None and worst.hosts else "wiretax check",
     )
 
 

@@ -102,10 +102,10 @@ def _fewer_steps(run: Run) -> Iterator[Finding]:
         return
     best = max(found, key=lambda scaling: scaling.best)
     yield _finding(
-        f"Steps are not comparable here: on {best.num_gpus} GPUs an epoch has fewer of them "
+        f"Steps are not comparable here: on {best.many} an epoch has fewer of them "
         f"({seen.number(best.entry, 'steps'):.0f} against {seen.number(best.base, 'steps'):.0f})",
         seen.lines([o for s in found for o in (s.base, s.entry)]),
-        f"The step rate hides it: the whole run is {significant(best.best * best.num_gpus, 2)}x as fast on {best.num_gpus} GPUs.",
+        f"The step rate hides it: the whole run is {significant(best.best * best.ratio, 2)}x as fast on {best.many}.",
         "Compare the time for the same number of samples, not steps.",
         confidence="likely",
     )
@@ -160,9 +160,9 @@ def _equal_steps(run: Run) -> Iterator[Finding]:
         f"Both runs make about as many steps ({seen.number(one.base, 'steps'):.0f} and {seen.number(one.entry, 'steps'):.0f}): "
         "steps are not divided by the GPUs by themselves",
         seen.lines([o for s in found for o in (s.base, s.entry)]),
-        f"If each GPU kept its batch, {one.num_gpus} GPUs went through {one.num_gpus} times the samples, and nothing is wrong; if the "
+        f"If each GPU kept its batch, {one.many} went through {one.ratio:g} times the samples, and nothing is wrong; if the "
         "global batch stayed, they bring nothing.",
-        f"Divide steps per epoch by the number of GPUs ({one.num_gpus}), or compare samples per second of all GPUs together.",
+        f"Divide steps per epoch by the number of GPUs ({one.ratio:g} times as many), or compare samples per second of all GPUs together.",
         "info",
         "likely",
     )

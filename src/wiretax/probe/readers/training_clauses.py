@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from wiretax.model.observation import Scalar
-from wiretax.probe.readers.training_words import WORD_NUMBERS, Word
+from wiretax.probe.readers.training_words import COUNTS, WORD_NUMBERS, Word
 
 RATES = ("steps_per_second", "seconds_per_step", "samples_per_second", "tokens_per_second", "flops_per_second")
 _BEFORE_COUNT = ("on", "for", "with", "using")
@@ -16,7 +16,7 @@ _GOES_ON = frozenset({"it", "i", "we", "they", "this", "takes", "shows", "gives"
 
 
 _MAY_COUNT = re.compile(
-    r"\d\s?(?:[x\u00d7]|-)?\s?(?:GPU|gpu|[cC]ard|[dD]evice|[rR]ank|[pP]roc|[nN]ode|A\d|H\d|V\d|L\d|RTX|GTX|Tesla|T[iI]|[x\u00d7])|"
+    r"\d\s?(?:[x\u00d7]|-)?\s?(?:GPU|gpu|[cC]ard|[dD]evice|[rR]ank|[pP]roc|[nN]ode|[mM]achine|[hH]ost|[sS]erver|A\d|H\d|V\d|L\d|RTX|GTX|Tesla|T[iI]|[x\u00d7])|"
     r"[kKnN]=\d|=\s?\d|--\w|DDP|FSDP|\bd?dp\b|\bfsdp\b|\bDP\b|SHARD|ZeRO|zero|[pP]arallel|[hH]orovod|[dD]eep[sS]peed|\b[tT][pP]\b|\bPP\b|"
     r"[-\s](?:GPU|gpu|card|H100|A100)"
 )
@@ -32,6 +32,7 @@ class Context:
     """What a clause says beside its quantity."""
 
     num_gpus: int | None = None
+    num_hosts: int | None = None
     strategy: str | None = None
     wire: str | None = None
     phase: str | None = None
@@ -47,13 +48,18 @@ class Context:
 
     def tags(self) -> dict[str, Scalar]:
         """The part that every observation carries."""
-        return {"num_gpus": self.num_gpus, "strategy": self.strategy, "wire": self.wire}
+        hosts: dict[str, Scalar] = {} if self.num_hosts is None else {"num_hosts": self.num_hosts}
+        return {"num_gpus": self.num_gpus, "strategy": self.strategy, "wire": self.wire, **hosts}
 
 
 def _strategy(tokens: list[Word]) -> str | None:
     """The first strategy named; an engine's name gives way to what it is told to do ("DeepSpeed ZeRO-3")."""
     named = [word.name for word in tokens if word.kind == "strategy"]
     return next((name for name in named if name not in ("deepspeed", "horovod")), named[0] if named else None)
+
+
+def _counted(tokens: list[Word], kind: str) -> list[int]:
+    return [int(word.value) for word in tokens if word.kind == kind and word.value is not None]
 
 
 def context_of(tokens: list[Word]) -> Context:
@@ -63,9 +69,9 @@ def context_of(tokens: list[Word]) -> Context:
         return next((word.name for word in tokens if word.kind == kind), None)
 
     figure = next((place for place, word in enumerate(tokens) if word.kind == "quantity"), len(tokens))
-    led = [int(word.value) for word in tokens[:figure] if word.kind == "count" and word.value is not None]
     # "DDP 4x A10: 1 GPU 100 samples/s": the nearest count in front of the figure is the figure's.
-    counts = [*led[-1:], *(int(word.value) for word in tokens[figure:] if word.kind == "count" and word.value is not None)]
+    counts = [*_counted(tokens[:figure], "count")[-1:], *_counted(tokens[figure:], "count")]
+    hosts = [*_counted(tokens[:figure], "hosts")[-1:], *_counted(tokens[figure:], "hosts")]
     phases = [word.name for word in tokens if word.kind == "phase"]
     wires = [word.name for word in tokens if word.kind == "wire"]
     settings = [word.text for word in tokens if word.kind == "setting"]
@@ -98,6 +104,7 @@ def context_of(tokens: list[Word]) -> Context:
                     counts.append(WORD_NUMBERS[after[0].text.lower()])
     return Context(
         num_gpus=counts[0] if counts else None,
+        num_hosts=hosts[0] if hosts else None,
         strategy=_strategy(tokens),
         wire=wire,
         phase=phases[0] if phases else None,
@@ -128,9 +135,9 @@ def parts(tokens: list[Word]) -> list[list[Word]]:
     "2400 img/s on 8 GPUs 350 img/s on 1 GPU" begins with a figure, so the count follows it; otherwise the count leads.
     """
     measured = [word for word in tokens if word.kind == "quantity" and word.dimension in (*RATES, "seconds")]
-    if len(measured) < 2 or len({word.dimension for word in measured}) > 1 or not any(word.kind == "count" for word in tokens):
+    if len(measured) < 2 or len({word.dimension for word in measured}) > 1 or not any(word.kind in COUNTS for word in tokens):
         return [tokens]
-    leads = next(word.kind for word in tokens if word.kind in ("count", "quantity"))
+    leads = next(word.kind for word in tokens if word.kind in (*COUNTS, "quantity"))
     if leads == "quantity":
         cuts = [position for position, word in enumerate(tokens) if word in measured]
         return [tokens[start:end] for start, end in zip([0, *cuts[1:]], [*cuts[1:], len(tokens)], strict=True)]
@@ -172,7 +179,7 @@ def with_units(clause: list[Word], lender: Word | None) -> list[Word]:
         if leads_arrow and beyond is not None and beyond.kind == "quantity":
             unit = beyond
         follows_count = before is not None and (
-            before.kind == "count" or (before.kind in ("colon", "arrow") and position > 1 and clause[position - 2].kind == "count")
+            before.kind in COUNTS or (before.kind in ("colon", "arrow") and position > 1 and clause[position - 2].kind in COUNTS)
         )
         before_on = after is not None and after.text.lower() in _BEFORE_COUNT and beyond is not None
         if unit is None or unit.si_value is None or not unit.value or not (leads_arrow or follows_count or before_on):

@@ -4,7 +4,7 @@ Nothing is guessed: a rate keeps its unit as written, and ``scope`` is ``unknown
 process or all. A number without a unit takes the unit of its line only where the line has one.
 
 Observations (all carry ``num_gpus``, ``strategy``, ``wire``, ``workload`` (``training``, ``generation``) and ``label``, the line; None
-where not said):
+where not said; and ``num_hosts`` where machines are counted):
     ``training.rate``: ``value``, ``unit``, and one of ``steps_per_second``, ``seconds_per_step``, ``samples_per_second``,
     ``tokens_per_second``, ``flops_per_second``; ``scope`` (``global``, ``per_process``, ``unknown``).
     ``training.run_time``: ``seconds``, ``steps``, ``per`` (``epoch``, ``run`` or None).
@@ -49,7 +49,7 @@ from wiretax.probe.readers.training_clauses import (
     split,
     with_units,
 )
-from wiretax.probe.readers.training_words import Word, unit_of, words
+from wiretax.probe.readers.training_words import COUNTS, Word, unit_of, words
 from wiretax.probe.readers.words_in_english import in_english
 
 FORMAT = "training timings in words"
@@ -60,7 +60,7 @@ _NOT_PROSE = re.compile(
 )
 _FIGURE = re.compile(
     r"\d\s?(?:[iI]t|[iI]ter|s|S|ms|us|h|H|min|m\d|d|[sS]tep|tok|Tok|[kK]\s?tok|im|TFLOP|PFLOP|GB|Gb|MB|Gi|"
-    r"Mi|TB|fps|TPS|tps|EUR|USD|[xX\u00d7%]|exam|seq|sent|fram|batch)|"
+    r"Mi|TB|fps|TPS|tps|wps|[kKM] (?:wps|tps)|EUR|USD|[xX\u00d7%]|exam|seq|sent|fram|batch)|"
     r"[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|per second|times slower|times faster|as slow|on (?:one|two|four|eight|\d)|[sS]econds"
 )
 _WORDS = ("saw-tooth", "sawtooth", "util", "idle", "workers", "ssd", "hdd", "dataloader", "data loader", "pin_memory")
@@ -171,7 +171,7 @@ def _is_table(text: str) -> bool:
 
 def _opens_with_count(tokens: list[Word]) -> bool:
     """Whether the first figure has a count of its own in front."""
-    return next((word.kind for word in tokens if word.kind in ("count", "quantity")), None) == "count"
+    return next((word.kind for word in tokens if word.kind in (*COUNTS, "quantity")), None) in COUNTS
 
 
 class _Line:
@@ -212,7 +212,7 @@ class _Line:
             # "A: 3 it/s; B: 4 it/s": the head is the first clause's label, except for what it says of the subject.
             tokens = [*head, *tokens]
             around = Context(phase=around.phase, includes=around.includes, scope=around.scope).over(self._heading)
-        elif head and head[-1].kind == "count" and not _opens_with_count(tokens):
+        elif head and head[-1].kind in COUNTS and not _opens_with_count(tokens):
             tokens = [head[-1], *tokens]
         if text != self._text and around.num_gpus is None:
             around = context_of(words(text.split(";")[0])).over(around)
@@ -294,7 +294,7 @@ class _Line:
             return goes_on
         left, right = tokens[:arrow], tokens[arrow + 1 :]
         before, after = measured(left), measured(right)
-        counts = [any(word.kind == "count" for word in side) for side in (left, right)]
+        counts = [any(word.kind in COUNTS for word in side) for side in (left, right)]
         if after and not before:
             self._quantities(right, context_of(left).over(context), tokens)
         elif before and after and all(counts):
@@ -333,7 +333,7 @@ class _Line:
 
     def _rate(self, word: Word, context: Context) -> None:
         context = self._counted(word, context)
-        if not (context.num_gpus or context.strategy or context.wire) and not self._says_training:
+        if not (context.num_gpus or context.num_hosts or context.strategy or context.wire) and not self._says_training:
             return
         scope = "per_process" if word.per_gpu or context.scope == "per_process" else "global" if context.num_gpus == 1 else context.scope
         rates: dict[str, Scalar] = {str(word.dimension): word.si_value}
@@ -355,11 +355,11 @@ class _Line:
             self._add("training.phase", context, phase=context.phase, seconds=word.si_value, includes=context.includes)
             if word.si_value:
                 self._phases.setdefault(str(context.phase), word.si_value)
-                if context.phase == "step" and context.num_gpus is not None:
+                if context.phase == "step" and (context.num_gpus or context.num_hosts):
                     # "each iteration takes 300 ms" is a rate as well, to be set beside that of other counts.
                     rates = {"seconds_per_step": word.si_value, "steps_per_second": 1 / word.si_value}
                     self._add("training.rate", context, value=word.value, unit=f"{word.unit}/step", **rates, scope="unknown")
-        elif context.num_gpus is not None or context.strategy is not None:
+        elif context.num_gpus is not None or context.num_hosts is not None or context.strategy is not None:
             per = context.phase if context.phase in ("epoch", "run") else None
             count = None if steps is None or steps.value is None else int(steps.value)
             self._add("training.run_time", context, seconds=word.si_value, steps=count, per=per)

@@ -14,7 +14,7 @@ from typing import Literal
 from wiretax.probe.readers.words_in_english import in_english
 
 Kind = Literal[
-    "quantity", "number", "count", "pair", "strategy", "wire", "phase", "arrow", "separator", "colon", "scope", "setting", "word"
+    "quantity", "number", "count", "hosts", "pair", "strategy", "wire", "phase", "arrow", "separator", "colon", "scope", "setting", "word"
 ]
 Dimension = Literal[
     "steps_per_second", "seconds_per_step", "samples_per_second", "tokens_per_second", "flops_per_second", "bytes_per_second", "seconds",
@@ -72,7 +72,10 @@ _UNIT_PATTERNS = tuple(
 WORD_NUMBERS = {
     "one": 1, "single": 1, "two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6, "eight": 8, "sixteen": 16,
 }  # fmt: skip
-_GPU_WORD = r"(?:GPUs?|gpus?|(?:(?:graphics?|video) )?cards?|devices?|ranks?|procs?|processes|accelerators?|nodes?)"
+_GPU_WORD = r"(?:GPUs?|gpus?|(?:(?:graphics?|video) )?cards?|devices?|ranks?|procs?|processes|accelerators?)"
+_HOST_WORD = r"(?:nodes?|machines?|hosts?|servers?)"
+COUNTS = ("count", "hosts")
+"""Kinds of words that say how many GPUs, or how many machines full of them, a figure is of."""
 _NAMED_CARD = (
     r"(?:(?:NVIDIA|GeForce|Tesla|RTX|GTX|Quadro|Titan\w{0,3})\b|[AHLBV]\d{2,3}[A-Z]?s?\b|(?:T4|P100|P40|K80|K40|M40|M60)s?\b|MI\d{2,3})"
 )
@@ -145,6 +148,8 @@ _TOKEN = re.compile(
     rf"|\d{{1,4}}\s?[x\u00d7*-]?\s?{_GPU_WORD}\b|\d{{1,3}}\s?[x\u00d7*]\s?(?={_CARD})"
     rf"|(?:one|single|two|both|dual|three|four|quad|six|eight|sixteen)[- ]{_GPU_WORD}\b"
     rf"|(?:TP|DP)-?\d{{1,3}}\b))"
+    rf"|(?P<hosts>--nnodes[ =]\d{{1,3}}\b|\b(?:nnodes|num_nodes)\s?[=:]\s?\d{{1,3}}\b"
+    rf"|\b(?:\d{{1,3}}\s?[x\u00d7-]?\s?|(?:one|single|two|both|three|four|six|eight|sixteen)[- ]){_HOST_WORD}\b)"
     rf"|(?P<card>\b(?:RTX|GTX)\s?(?:PRO )?A?\d{{3,4}}(?: ?Ti)?(?: ?SUPER)?s?\b)"
     rf"|(?P<setting>\b(?-i:[A-Z][A-Z0-9]{{1,12}}_[A-Z0-9_]{{1,40}})=[^\s:;,|)]{{1,40}})"
     rf"|(?P<money>[€$£]\s?(?:{_NUMBER})\s?(?:/|per)\s?(?:GPU[- ]?)?h(?:(?:ou)?rs?)?\b)"
@@ -172,7 +177,7 @@ class Word:
     Attributes:
         kind: what it is.
         text: as written.
-        value: a number: of GPUs, of seconds, of the unit.
+        value: a number: of GPUs, of hosts, of seconds, of the unit.
         unit: the unit as written.
         dimension: what the unit measures; ``si_value`` is in the unit that its name says.
         si_value: the value converted.
@@ -229,6 +234,10 @@ def _cut(line: str) -> tuple[Word, ...]:
             if named:
                 found.append(Word("word", named.group(), named.start()))
                 position = named.end()
+        elif kind == "hosts":
+            digits = re.search(r"\d{1,3}", text)
+            count = int(digits.group()) if digits else WORD_NUMBERS[re.split(r"[-\s]", text.lower())[0]]
+            found.append(Word("hosts", text, match.start(), float(count)))
         elif kind == "card":
             found.append(Word("word", text, match.start()))
         elif kind == "pair":

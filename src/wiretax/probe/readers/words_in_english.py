@@ -20,6 +20,8 @@ _COUNT = re.compile(
 _CARD_BEFORE_COUNT = re.compile(r"(?<![\d.])([1-5]0[5-9]0)(?=[单一双两二三四六八](?:张|块|个)?(?:显卡|卡))")
 """A card's number that touches the count behind it: "3090双卡"."""
 
+_HOSTS = re.compile(r"([单一双两二三四六八]|(?<![\w.])\d{1,3})\s?(?:(?:个|台)\s?)?(?:节点|机器|服务器|主机)|([单双两])机(?!多卡|器)")
+
 _Rule = tuple[re.Pattern[str], str]
 
 
@@ -106,6 +108,7 @@ def in_english(line: str) -> str:
             line = _CARD_BEFORE_COUNT.sub(r"RTX \1 ", line)
             line = _translated(line, rules[:4])
             line = _COUNT.sub(_count, line)
+            line = _HOSTS.sub(_hosts, line)
         line = _translated(line, rules)
     # A letter of these scripts is part of no English word: what touches it stands alone.
     return _BLANKS.sub(" ", _IDEOGRAPHS.sub(r" \1 ", line))
@@ -119,6 +122,11 @@ def _translated(line: str, rules: tuple[_Rule, ...]) -> str:
 
 def _literal(text: str) -> Callable[[re.Match[str]], str]:
     return lambda _: text
+
+
+def _hosts(match: re.Match[str]) -> str:
+    number = match.group(1) or match.group(2)
+    return f" {_NUMBERS.get(number, number)} nodes "
 
 
 def _count(match: re.Match[str]) -> str:

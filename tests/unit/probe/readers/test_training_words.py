@@ -88,6 +88,13 @@ def test_a_number_of_gpus(text: str, count: int) -> None:
     assert [word.value for word in words(text) if word.kind == "count"] == [count]
 
 
+@pytest.mark.parametrize(
+    ("text", "count"), [("2 nodes", 2), ("a single machine", 1), ("two servers", 2), ("16x nodes", 16), ("--nnodes=2", 2), ("nnodes: 4", 4)]
+)
+def test_a_number_of_hosts_is_no_number_of_gpus(text: str, count: int) -> None:
+    assert [(word.kind, word.value) for word in words(text) if word.kind in ("count", "hosts")] == [("hosts", count)]
+
+
 @pytest.mark.parametrize("text", ["GPU 0", "RTX 4090", "epoch 3", "DDP: 8 things", "2.5 times", "step 100"])
 def test_other_numbers_count_no_gpus(text: str) -> None:
     assert [word.value for word in words(text) if word.kind == "count"] == []
