@@ -33,6 +33,7 @@ from wiretax.probe.nvml_words import (
     P2P_CODES,
     P2pIndex,
     ReturnCode,
+    cuda_version,
     fabric_troubles,
     list_text,
     nvlink_path,
@@ -67,7 +68,7 @@ def _read_open(session: NvmlSession, progress: Callable[[NvmlAnswer], None]) -> 
     sheet.read("driver", lambda: text(call("nvmlSystemGetDriverVersion")))
     sheet.read(
         "cuda",
-        lambda: _cuda_version(first_of(("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"))),
+        lambda: cuda_version(positive(first_of(("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion")))),
     )
     gpus: list[Gpu] = []
     mig_devices: dict[str, int] = {}
@@ -100,10 +101,6 @@ def _read_open(session: NvmlSession, progress: Callable[[NvmlAnswer], None]) -> 
             mig_devices.update(_read_mig_devices(session.handle(index), index))
     progress(so_far("the pairs"))
     return so_far(None, _read_pairs(session, gpus))
-
-
-def _cuda_version(number: int) -> str:
-    return f"{positive(number) // 1000}.{number % 1000 // 10}"
 
 
 def _read_gpu(session: NvmlSession, index: int) -> Gpu:

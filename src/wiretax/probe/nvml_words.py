@@ -114,6 +114,11 @@ def fabric_troubles(health_mask: int) -> tuple[str, ...]:
     return (*troubles, *([configuration] if configuration else ()))
 
 
+def cuda_version(code: int) -> str:
+    """CUDA's own number (12080) as people write it (``12.8``)."""
+    return f"{code // 1000}.{code % 1000 // 10}"
+
+
 def list_text(numbers: Iterable[int]) -> str:
     """CPU or node numbers as Linux and nvidia-smi write them: ``0-27,56-83``."""
     ranges: list[list[int]] = []

@@ -19,7 +19,7 @@ from wiretax.probe.files import count_list, names, read_bytes, read_int, read_te
 IommuMode = Literal["off", "passthrough", "translated"]
 HopKind = Literal["gpu", "switch_down", "switch_up", "bridge", "root_port", "unknown"]
 
-GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "16": 4, "32.0": 5, "32": 5, "64.0": 6, "64": 6, "128.0": 7}
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
 """GT/s per lane to the PCIe generation (PCI Express base specification)."""
 
 VENDORS = {0x10DE: "NVIDIA", 0x1002: "AMD"}
@@ -64,6 +64,12 @@ def sysfs_address(bus_id: str) -> str:
         return f"{int(domain, 16):04x}:{rest}"
     except ValueError:
         return bus_id.strip().lower()
+
+
+def pcie_generation(speed: str | None) -> int | None:
+    """The PCIe generation of a lane's speed as Linux, lspci and NCCL write it (``16.0 GT/s PCIe``, ``16GT/s``, ``16``)."""
+    match = re.match(r"\d{1,3}(?:\.\d{1,3})?(?![\d.])", speed or "")
+    return _GENERATIONS.get(float(match.group())) if match else None
 
 
 def pci_gpus(root: Path = Path("/")) -> tuple[PciGpu, ...]:
@@ -165,9 +171,9 @@ def _link(device: Path) -> PcieLink:
     missing: dict[str, str] = {}
     for name, now in (("", "current"), ("max_", "max")):
         speed = read_word(device / f"{now}_link_speed")
-        match = re.match(r"(\d+(?:\.\d+)?)\s*GT/s", speed or "")
-        if match and match.group(1) in GENERATIONS:
-            values[f"{name}generation"] = GENERATIONS[match.group(1)]
+        generation = pcie_generation(speed) if speed and "GT/s" in speed else None
+        if generation is not None:
+            values[f"{name}generation"] = generation
         else:
             missing[f"{name}generation"] = f"no {now}_link_speed in /sys" if speed is None else f"Linux says {speed[:40]!r}"
         width = read_int(device / f"{now}_link_width")

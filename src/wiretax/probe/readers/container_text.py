@@ -16,10 +16,12 @@ import re
 from wiretax.model.machine import Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Line, Stream, streams
+from wiretax.probe.readers.streams import PROMPT, Line, Stream, streams
 
 FORMAT = "container settings"
-_RUN = re.compile(r"(?:^|[\s$#])(docker|podman|nvidia-docker|nerdctl) (?:container )?run\b")
+_RUN = re.compile(r"(?:^|[\s$#`])(docker|podman|nvidia-docker|nerdctl) (?:container )?run\b")
+_BEFORE_COMMAND = re.compile(rf"[\s`>#]{{0,8}}(?:{PROMPT})?(?:sudo )?")
+_IMAGE = re.compile(r"\s{1,4}\S{0,200}[\w.-][/:][\w.-]")
 _FLAG = re.compile(r"--(shm-size|ipc|network|net|ulimit|gpus|device|runtime)[= ]['\"]?([^\s'\"\\]{1,80})")
 _INSPECT = re.compile(r"\s*\"(ShmSize|IpcMode|NetworkMode|Privileged|Runtime)\":\s{0,4}(\"[^\"]{0,60}\"|\d{1,15}|true|false)")
 _COMPOSE = re.compile(r"\s*(shm_size|ipc):\s{0,4}['\"]?([\w.:]{1,40})['\"]?\s*$")
@@ -45,7 +47,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         if len(text) > 2000:
             continue
         run = _RUN.search(text) if " run" in text else None
-        if run:
+        if run and _is_command(text, run):
             _read_run(stream.lines, position, notes, lines, facts)
             facts["container"] = "podman" if run.group(1) == "podman" else "docker"
             continue
@@ -89,6 +91,14 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         observations=notes.observations(),
         understood=frozenset(lines),
     )
+
+
+def _is_command(text: str, run: re.Match[str]) -> bool:
+    """Whether a line is a command with an option or an image, and no sentence ("it happens with docker run too")."""
+    rest = text[run.end() :]
+    if re.search(r"\s--?[a-z]", rest) or rest.rstrip().endswith("\\"):
+        return True
+    return _BEFORE_COMMAND.fullmatch(text[: run.start(1)]) is not None and _IMAGE.match(rest) is not None
 
 
 def _read_run(lines: tuple[Line, ...], position: int, notes: pasted.Notes, used: set[int], facts: dict[str, str | int | None]) -> None:

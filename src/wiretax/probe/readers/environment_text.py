@@ -16,7 +16,7 @@ import re
 from wiretax.model.machine import Software, Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Line, Stream, streams
+from wiretax.probe.readers.streams import PROMPT, Line, Stream, streams
 
 FORMAT = "environment variables"
 _FAMILIES = (
@@ -27,7 +27,12 @@ NAME = rf"((?:{_FAMILIES})(?:_[A-Z0-9_]{{1,60}})?)"
 """Names of variables that steer communication and launching; a paste holds hundreds of others."""
 _SETTERS = r"(?:\$env:|(?:export|set|setenv|env|ENV|declare -x)\s{1,4}|-(?:e|x|-env)[ =])"
 _VALUE = r"(?:'([^']{0,200})'|\"([^\"]{0,200})\"|([^\s'\"|#;]{0,200}))"
-_SET = re.compile(rf"\s*(?:-\s)?{_SETTERS}?['\"]?{NAME}\s?=\s?{_VALUE}['\"]?\s*\\?\s*(?:#.{{0,200}})?$")
+_END = r"\s*\\?\s*(?:#.{0,200})?$"
+_SET = re.compile(rf"\s*(?:{PROMPT})?(?:-\s)?{_SETTERS}?['\"]?{NAME}\s?=\s?{_VALUE}['\"]?{_END}")
+_SEVERAL = re.compile(rf"\s*(?:{PROMPT})?{_SETTERS}")
+_NEXT = re.compile(rf"\s{{0,4}}(?:(?:;|&&)\s{{0,4}})?(?:{_SETTERS})?['\"]?(\w{{1,80}})={_VALUE}['\"]?(?=[\s;&]|$)")
+_NO_MORE = re.compile(rf";?{_END}")
+_NAMED = re.compile(NAME)
 _YAML = re.compile(rf"\s*{NAME}:\s{{1,4}}['\"]?([^'\"\s]{{1,120}})['\"]?\s*$")
 _KUBERNETES_NAME = re.compile(rf"\s*-\s{{1,4}}name:\s{{1,4}}['\"]?{NAME}['\"]?\s*$")
 _KUBERNETES_VALUE = re.compile(r"\s*value:\s{1,4}['\"]?([^'\"\s]{1,120})['\"]?\s*$")
@@ -62,9 +67,8 @@ def _piece(source: str, stream: Stream) -> Piece | None:
             conf_file = named.group(1)
             lines.add(line.number)
             continue
-        variable = _variable(stream.lines, position, lines)
-        if variable is not None:
-            name, value = variable
+        variables = _variables(stream.lines, position, lines)
+        for name, value in variables.items():
             lines.add(line.number)
             if conf_file is not None:
                 conf[f"{conf_file}:{name}"] = value
@@ -74,6 +78,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
                 environment[name] = value
             elif name == "CUDA_VISIBLE_DEVICES":
                 visible = value
+        if variables:
             continue
         conf_file = None
         if _assignments_elsewhere(line, notes):
@@ -93,21 +98,45 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     )
 
 
-def _variable(lines: tuple[Line, ...], position: int, used: set[int]) -> tuple[str, str] | None:
+def _variables(lines: tuple[Line, ...], position: int, used: set[int]) -> dict[str, str]:
+    """What the line sets, and nothing else does: mostly one variable."""
     text = lines[position].text
     match = _SET.match(text) if "=" in text else None
     if match:
-        return match.group(1), next(value for value in (*match.groups()[1:], "") if value is not None)
+        return {match.group(1): _value(match)}
+    if text.count("=") > 1 and (several := _several(text)):
+        return several
     match = _YAML.match(text) if ":" in text else None
     if match:
-        return match.group(1), match.group(2)
+        return {match.group(1): match.group(2)}
     match = _KUBERNETES_NAME.match(text) if "name:" in text else None
     if match and position + 1 < len(lines) and len(lines[position + 1].text) < 300:
         value = _KUBERNETES_VALUE.match(lines[position + 1].text)
         if value:
             used.add(lines[position + 1].number)
-            return match.group(1), value.group(1)
-    return None
+            return {match.group(1): value.group(1)}
+    return {}
+
+
+def _value(match: re.Match[str]) -> str:
+    return next(value for value in (*match.groups()[1:], "") if value is not None)
+
+
+def _several(text: str) -> dict[str, str]:
+    """``export A=1 B=2``, ``export A=1; export B=2``, ``-x A=1 -x B=2``. Without a setter in front it may be a heading of two columns."""
+    if not _SEVERAL.match(text):
+        return {}
+    prompt = re.match(rf"\s*(?:{PROMPT})?", text)
+    position = prompt.end() if prompt else 0
+    found: dict[str, str] = {}
+    while match := _NEXT.match(text, position):
+        position = match.end()
+        if match.group(1) in found:
+            return {}
+        found[match.group(1)] = _value(match)
+    if not _NO_MORE.match(text, position):
+        return {}
+    return {name: value for name, value in found.items() if _NAMED.fullmatch(name)}
 
 
 def _assignments_elsewhere(line: Line, notes: pasted.Notes) -> bool:

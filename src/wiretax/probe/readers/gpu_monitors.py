@@ -18,7 +18,7 @@ from wiretax.probe.readers.streams import Line, Stream, mentions, streams
 
 DMON = "nvidia-smi dmon"
 GPUSTAT = "gpustat"
-_HEAD = re.compile(r"\s*#\s?(?:Date\s{1,8}Time\s{1,8})?gpu\s{1,8}(?:pwr|sm|pclk|mclk|gtemp|temp|rxpci)\b")
+_HEAD = re.compile(r"\s*#\s?(?:(?:Date\s{1,8})?Time\s{1,8})?gpu\s{1,8}(?:pwr|sm|pclk|mclk|gtemp|temp|rxpci)\b")
 _COLUMNS = {"pwr": "power", "gtemp": "temperature", "temp": "temperature", "sm": "utilization", "pclk": "clock"}
 _STAT = re.compile(
     r"\s*\[(\d{1,3})\] (\S.{1,50}?)\s{0,8}\|\s{0,4}(\d{1,3}|\?\?)'C,\s{0,6}(?:\d{1,3} %,\s{0,6})?(\d{1,3}|\?\?) %\s{0,4}"

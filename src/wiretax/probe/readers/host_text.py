@@ -30,9 +30,12 @@ from wiretax.probe.readers.streams import Line, Stream, streams
 FORMAT = "host information"
 Facts = dict[str, Any]
 _SHM = "/dev/shm"  # noqa: S108 - where the kernel mounts shared memory; only looked for in text
-_SIZE = r"(\d{1,8}(?:\.\d{1,3})?[KMGT]?i?B?)"
+_SIZE = r"(\d{1,13}(?:\.\d{1,3})?[KMGT]?i?B?)"
+_DF_HEADING = re.compile(r"\s*\S{2,20}\s{1,40}(1K|1M|1G|1T|512B|1B|1024|512)-\w{2,10}\s")
+"""The heading of ``df`` names the size of a block in every language; 1 KiB is usual, ``-m`` and ``-BG`` make it another."""
+_BLOCKS = {"1M": "MiB", "1G": "GiB", "1T": "TiB", "1B": "B"}
 _DF = re.compile(rf"\s*\S{{1,60}}\s{{1,40}}{_SIZE}\s{{1,20}}{_SIZE}\s{{1,20}}{_SIZE}\s{{1,20}}\d{{1,3}}%\s{{1,8}}/dev/shm\s*$")
-_MOUNT = re.compile(r"\s*\S{1,60} (?:on )?/dev/shm (?:type )?tmpfs .{0,200}?\bsize=(\d{1,16}[kmgKMG]?)")
+_MOUNT = re.compile(r"\s*\S{1,60} (?:on )?/dev/shm (?:type )?tmpfs .{0,200}?\bsize=(\d{1,16}[kmgKMG]?)(?![\w.%])")
 _UNAME = re.compile(r"\s*Linux (\S{1,64}) (\d{1,2}\.\d{1,3}\S{0,60}) #\S{1,40} ")
 _RELEASE = re.compile(
     r"\s*(\d{1,2}\.\d{1,3}\.\d{1,3}(?:\.\d{1,3})?-\S{0,50}(?:microsoft|generic|aws|azure|gcp|oracle|amd64|el\d|fc\d)\S{0,30})\s*$"
@@ -48,7 +51,7 @@ _LSCPU_OTHER = re.compile(
     r"Frequency boost|CPU\(s\) scaling MHz):\s"
 )
 _HARMLESS = re.compile(
-    r"\s*(?:total\s{1,20}used\s{1,20}free\b|Filesystem\s{1,20}(?:Size|1K-blocks)\s|(?:Mem|Swap):\s{1,20}\d|"
+    r"\s*(?:total\s{1,20}used\s{1,20}free\b|Filesystem\s{1,20}Size\s|(?:Mem|Swap):\s{1,20}\d|"
     r"(?:PRETTY_NAME|NAME|VERSION|VERSION_ID|VERSION_CODENAME|ID|ID_LIKE|UBUNTU_CODENAME|(?:HOME|SUPPORT|BUG_REPORT|PRIVACY_POLICY)_URL)=)"
 )
 """Headings and lines of ``free``, ``df`` and ``/etc/os-release`` that say nothing of the wire."""
@@ -102,6 +105,10 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     others: set[int] = set()
     for position, line in enumerate(stream.lines):
         text = line.text
+        if "-" in text and len(text) < 200 and (heading := _DF_HEADING.match(text)):
+            facts["df_block"] = heading.group(1)
+            others.add(line.number)
+            continue
         if len(text) > 6000 or not any(word in text for word in _RELEVANT):
             if _is_harmless(text):
                 others.add(line.number)
@@ -143,8 +150,11 @@ def _is_harmless(text: str) -> bool:
 def _storage(line: Line, notes: Notes, facts: Facts) -> bool:
     df = _DF.match(line.text) if _SHM in line.text else None
     if df:
-        # df counts in KiB unless -h gives a unit, which is binary, too.
-        total, used, free = (pasted.num_bytes(value, "KiB") for value in df.groups())
+        # df counts in KiB unless its heading names another block, or -h gives a unit, which is binary, too.
+        block = facts.get("df_block", "1K")
+        total, used, free = (pasted.num_bytes(value, _BLOCKS.get(block, "KiB")) for value in df.groups())
+        if block.startswith("512"):
+            total, used, free = (None if value is None else value // 2 for value in (total, used, free))
         notes.add(line.number, "host.dev_shm", bytes=total, free_bytes=free, used_bytes=used)
         facts["dev_shm_bytes"], facts["dev_shm_free_bytes"] = total, free
         return True

@@ -16,6 +16,7 @@ from wiretax.probe.readers.nccl_log import pieces as nccl_pieces
 from wiretax.probe.readers.nccl_scan import Scanner
 from wiretax.probe.readers.piece import Piece, Problem, Text
 from wiretax.probe.readers.sound import sound
+from wiretax.probe.readers.streams import PROMPT
 from wiretax.probe.readers.unpack import chunks, chunks_of
 
 _MAX_LINE = 4 * 2**20
@@ -33,7 +34,7 @@ _ENDLESS_NUMBER = re.compile(rb"[0-9]{100,}")
 
 _HARMLESS = re.compile(
     r"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>|\[[\w.-]{1,40}\]|\([^()]{1,120}\)|[>|\s`'\"*_=~.#+:;-]){0,200}"
-    r"|\s*(?:[\w.-]{1,40}@[\w.-]{1,80}[:\s][^$#%]{0,80}[$#%]|\$)\s{0,4}\S.{0,400}"
+    rf"|\s*{PROMPT}\S.{{0,400}}"
 )
 """Rulers, code fences, empty quoted lines, prefixes without a message, and shell prompts: nothing that could be misread."""
 

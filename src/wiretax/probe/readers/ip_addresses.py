@@ -1,4 +1,4 @@
-"""Reads ``ip addr`` (long and ``-br``), ``ifconfig`` (old and new), ``ip route``, ``ibstat`` and ``ibdev2netdev``.
+"""Reads ``ip addr`` (long, ``-br`` and ``-o``), ``ifconfig`` (old and new), ``ip route``, ``ibstat`` and ``ibdev2netdev``.
 
 Observations:
     ``network.interface``: ``name``, ``is_up``, ``ipv4`` (with prefix length, or None), ``is_virtual`` (docker, bridge, veth,
@@ -27,6 +27,8 @@ _IP_LINK = re.compile(rf"\s{{0,4}}\d{{1,5}}: ({_NAME}?)(?:@[\w.-]{{1,30}})?: <([
 _IP_STATE = re.compile(r"\bstate (UP|DOWN|UNKNOWN|LOWERLAYERDOWN|DORMANT)\b")
 _INET = re.compile(r"\s{1,12}inet (\d{1,3}(?:\.\d{1,3}){3})(?:/(\d{1,2}))?(?:\s{1,4}(?:netmask (\d{1,3}(?:\.\d{1,3}){3})))?")
 _INET6 = re.compile(r"\s{1,12}inet6 [\da-fA-F:]{2,40}")
+_ONE_LINE = re.compile(rf"\s{{0,4}}\d{{1,5}}: ({_NAME})\s{{1,20}}inet (\d{{1,3}}(?:\.\d{{1,3}}){{3}})/(\d{{1,2}})\s")
+_ONE_LINE_6 = re.compile(rf"\s{{0,4}}\d{{1,5}}: {_NAME}\s{{1,20}}inet6 ")
 _BRIEF = re.compile(rf"\s{{0,4}}({_NAME})\s{{1,30}}(UP|DOWN|UNKNOWN)\s{{1,20}}((?:[\da-fA-F.:]{{2,40}}/\d{{1,3}}\s{{0,4}}){{0,12}})\s*$")
 _IFCONFIG = re.compile(rf"({_NAME}?):? {{1,8}}(?:flags=\d{{1,6}}<([A-Z_,]{{2,120}})>|Link encap:(\S{{2,20}}))")
 _OLD_INET = re.compile(r"\s{1,12}inet addr:(\d{1,3}(?:\.\d{1,3}){3}).{0,60}?Mask:(\d{1,3}(?:\.\d{1,3}){3})")
@@ -96,7 +98,7 @@ def _pieces(source: str, stream: Stream) -> list[Piece]:
             notes.add(line.number, "network.speed", name=ethtool, mbit_per_second=int(speed.group(1)))
             found.lines.add(line.number)
             continue
-        if _infiniband(line, found) or _route(line, notes):
+        if _infiniband(line, found) or _route(line, notes) or (found.lines and _ONE_LINE_6.match(text)):
             found.lines.add(line.number)
             continue
         if current is None:
@@ -120,6 +122,10 @@ def _interface(line: Line) -> _Interface | None:
         state = _IP_STATE.search(text)
         up = "UP" in flags and "NO-CARRIER" not in flags and (state is None or state.group(1) in ("UP", "UNKNOWN"))
         return _Interface(name, line.number, up)
+    match = _ONE_LINE.match(text)
+    if match:
+        # "ip -o addr" shows addresses without the state of their interface.
+        return _Interface(match.group(1), line.number, None, _with_prefix(match.group(2), match.group(3)))
     match = _IFCONFIG.match(text)
     if match:
         flags_text = match.group(2)

@@ -34,9 +34,10 @@ from wiretax.probe.readers import pasted
 from wiretax.probe.readers.pasted import Notes, pci_bus_id
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Stream, streams
+from wiretax.probe.sysfs import pcie_generation
 
 FORMAT = "kernel log"
-_ADDRESS = r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9A-Fa-f])?"
+_ADDRESS = rf"{pasted.PCI_DEVICE}(?:\.[0-9A-Fa-f])?"
 _NUMBER = r"\d{1,5}(?:\.\d{1,4})?"
 _KERNEL_TIME = re.compile(r"\s{0,2}(?:<\d{1,3}>)?\[\s{0,8}\d{1,8}\.\d{3,9}\]|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ")
 _SYSLOG = re.compile(r"(?:\w{3} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S{8,24})? ?([\w.-]{1,64}) kernel(?:\[\d+\])?: ")
@@ -191,10 +192,10 @@ def _pcie(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:
             device=pci_bus_id(device),
             available_gbit_per_second=float(available),
             limited_by=pci_bus_id(at),
-            generation=_generation(speed),
+            generation=pcie_generation(speed),
             width=int(width),
             capable_gbit_per_second=float(capable) if capable else None,
-            capable_generation=_generation(capable_speed),
+            capable_generation=pcie_generation(capable_speed),
             capable_width=int(capable_width) if capable_width else None,
         )
         return True
@@ -208,11 +209,6 @@ def _severity(kind: str, fatal: str | None) -> str:
     if kind.lower().startswith("correct"):
         return "corrected"
     return "nonfatal" if fatal == "Non-Fatal" else "fatal" if fatal == "Fatal" else "uncorrected"
-
-
-def _generation(speed: str | None) -> int | None:
-    # GT/s of a lane (PCI Express Base Specification).
-    return None if speed is None else {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}.get(float(speed))
 
 
 def _iommu(text: str, number: int, notes: Notes, facts: dict[str, str]) -> bool:

@@ -25,7 +25,7 @@ _ZSH = re.compile(rf"\s*-l: locked-in-memory size \((kbytes|kb|bytes)\)\s{{1,30}
 _FISH = re.compile(rf"\s*Maximum size that may be locked into memory\s{{1,20}}\((kB|kbytes|bytes), -l\)\s{{1,20}}{_VALUE}\s*$")
 _PROC = re.compile(rf"\s*Max locked memory\s{{1,20}}{_VALUE}\s{{1,30}}{_VALUE}(?:\s{{1,20}}bytes)?\s*$")
 _COMMAND = re.compile(r"(?:^|[\s$#>;&'\"])ulimit\s{1,4}-(?:S|H)?l(?:\s|$|'|\")")
-_CONFIGURED = re.compile(rf"\s*(\S{{1,40}})\s{{1,20}}(soft|hard|-)\s{{1,20}}memlock\s{{1,20}}{_VALUE}\s*$")
+_CONFIGURED = re.compile(rf"\s*([^\s#]\S{{0,39}})\s{{1,20}}(soft|hard|-)\s{{1,20}}memlock\s{{1,20}}{_VALUE}\s*$")
 _SYSTEMD = re.compile(rf"\s*(?:Default)?LimitMEMLOCK(?:Soft)?\s?=\s?{_VALUE}([KMG]?)")
 _OPEN_FILES = re.compile(rf"\s*(?:open files|Max open files|-n: file descriptors)\s{{1,40}}(?:\([^)]{{0,20}}\))?\s{{0,30}}{_VALUE}\b")
 _OTHER = re.compile(

@@ -22,10 +22,12 @@ from wiretax.model.machine import Gpu, PcieHop, PcieLink, Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Stream, streams
+from wiretax.probe.sysfs import pcie_generation
 
 FORMAT = "lspci"
-_ADDRESS = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-_DEVICE = re.compile(rf"\s{{0,8}}({_ADDRESS})\s{{1,4}}\"?([A-Z0-9][\w /()-]{{2,50}}?)(?: \[[0-9a-f]{{4}}\])?\"?:\s{{1,4}}(\S.{{1,200}})$")
+_DEVICE = re.compile(
+    rf"\s{{0,8}}({pasted.PCI_ADDRESS})\s{{1,4}}\"?([A-Z0-9][\w /()-]{{2,50}}?)(?: \[[0-9a-f]{{4}}\])?\"?:\s{{1,4}}(\S.{{1,200}})$"
+)
 _LINK = re.compile(
     r"\s*(LnkCap|LnkSta):\s.{0,60}?Speed ([\d.]{1,5}|unknown)\s?(?:GT/s)?(?: \((\w{2,12})\))?, ?Width x(\d{1,2})(?: \((\w{2,12})\))?"
 )
@@ -40,8 +42,6 @@ _PORT = re.compile(
     r"\s*Capabilities: \[[0-9a-f]{2,4}(?: v\d)?\] Express (?:\(v\d\) )?((?:Root|Upstream|Downstream) Port|(?:Legacy )?Endpoint)"
 )
 _NUMA = re.compile(r"\s*NUMA node:\s{0,4}(\d{1,3})")
-# GT/s of a lane to PCIe generation (PCI Express Base Specification).
-_GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
 _GPU_CLASSES = ("vga compatible controller", "3d controller", "display controller", "processing accelerators")
 
 
@@ -195,9 +195,9 @@ def _detail(text: str, number: int, devices: list[_Device], acs: list[tuple[bool
 def _link(device: _Device) -> PcieLink:
     now, most = device.links.get("LnkSta"), device.links.get("LnkCap")
     return PcieLink(
-        generation=_GENERATIONS.get(now[0]) if now else None,
+        generation=pcie_generation(now[0]) if now else None,
         width=now[1] if now else None,
-        max_generation=_GENERATIONS.get(most[0]) if most else None,
+        max_generation=pcie_generation(most[0]) if most else None,
         max_width=most[1] if most else None,
     )
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from wiretax.probe.readers.pasted import BUS_ID
 from wiretax.probe.readers.streams import Line, Stream
 
 PATH_WORD = re.compile(r"PIX|PXB|PHB|NODE|SYS|SOC|NV\d{1,3}")
@@ -22,7 +23,7 @@ AMD_WORD = re.compile(
     r"SELF|XGMI|PCIE|UNKNOWN|TRUE|FALSE|ENABLED|DISABLED|N/A|\d{1,7}(?:[-,]\d{1,7})?|[A-Z]{1,4}(?:,[A-Z0-9]{1,4})+|[TF]", re.IGNORECASE
 )
 
-_DEVICE = r"GPU\d{1,3}|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
+_DEVICE = rf"GPU\d{{1,3}}|{BUS_ID}"
 _FIRST_DEVICE = re.compile(rf"(?:^|(?<=[\s|`]))(?:{_DEVICE})(?=[\s|]|$|GPU)")
 _DEVICE_NAME = re.compile(rf"(?:{_DEVICE})")
 _NIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{1,40}")

@@ -56,6 +56,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from wiretax.model.observation import Scalar
+from wiretax.probe.nvml_words import cuda_version
 from wiretax.probe.readers.nccl_warnings import Values, warning
 
 
@@ -66,11 +67,6 @@ def _scaled(text: str | None) -> float | None:
 
 def _flag(text: str | None) -> bool | None:
     return None if text is None else text != "0"
-
-
-def _version_code(code: int) -> str:
-    """CUDA's own number (12080) as people write it (12.8)."""
-    return f"{code // 1000}.{code % 1000 // 10}"
 
 
 _RESULTS = {
@@ -169,7 +165,7 @@ RULES: tuple[Rule, ...] = (
     _rule("nccl.rocm", r"^\W{0,12}ROCm version {1,8}: (?P<rocm>\S{1,60})"),
     _rule("nccl.rocm", r"^\W{0,12}Librccl path {1,8}: (?P<library_path>\S{1,400})"),
     _rule("nccl.rocm", r"^\W{0,12}Hostname {5}: (?P<hostname>\S{1,255})"),
-    _rule("nccl.driver", r"cudaDriverVersion (?P<cuda>\d{4,6})", cuda=lambda text: _version_code(int(text))),
+    _rule("nccl.driver", r"cudaDriverVersion (?P<cuda>\d{4,6})", cuda=lambda text: cuda_version(int(text))),
     _rule("nccl.environment", r"(?P<name>[A-Z][A-Z0-9_]{2,60}) set(?: by environment)? to (?P<value>.{0,300})", _environment),
     _rule("nccl.environment", r"Comm config \w{1,40} reset to (?P<name>NCCL_[A-Z0-9_]{1,60})=(?P<value>.{0,300})", _environment),
     _rule(

@@ -22,6 +22,7 @@ import re
 
 from wiretax.model.machine import NcclLibrary, Software
 from wiretax.model.observation import Scalar
+from wiretax.probe.nvml_words import cuda_version
 from wiretax.probe.readers import json_text
 from wiretax.probe.readers.pasted import Notes, machine
 from wiretax.probe.readers.piece import Piece, Text
@@ -90,8 +91,7 @@ def _read(text: Text, start: int) -> Piece:
             version = match["version"]
             notes.add(number, "nccl.version", library="NCCL", version=version, cuda=match["cuda"], text=words.strip())
         elif match := _DRIVER.match(words):
-            code = int(match["code"])
-            cuda = f"{code // 1000}.{code % 1000 // 10}"
+            cuda = cuda_version(int(match["code"]))
             notes.add(number, "nccl.driver", cuda=cuda)
         elif match := _PROBLEM.match(words):
             problem = {"problem": match["problem"], **({"communicator_id": match["communicator"]} if match["communicator"] else {})}
@@ -133,7 +133,7 @@ def _from_json(text: Text, document: json_text.Document) -> Piece:
     number = text.numbers[document.first]
     version = str(document.value["nccl_version"])[:20]
     code = json_text.number(document.value.get("cuda_driver_version"))
-    cuda = f"{int(code) // 1000}.{int(code) % 1000 // 10}" if code and 1000 <= code < 1e6 else None
+    cuda = cuda_version(int(code)) if code and 1000 <= code < 1e6 else None
     notes.add(number, "nccl.version", library="NCCL", version=version)
     for entry in document.value["communicators"][:500]:
         size, missing = json_text.number(json_text.field(entry, "size")), json_text.number(json_text.field(entry, "missing_ranks_count"))

@@ -25,6 +25,7 @@ from xml.parsers import expat
 from wiretax.model.machine import Gpu, GpuPair, Machine, PcieLink, Surroundings
 from wiretax.probe.readers.pasted import Notes, machine, pci_bus_id
 from wiretax.probe.readers.piece import Piece, Text
+from wiretax.probe.sysfs import pcie_generation
 
 FORMAT = "NCCL topology dump"
 
@@ -33,7 +34,6 @@ _PREAMBLE = re.compile(r"\s*<\?xml[^>]{0,200}>\s*")
 _MAX_DEPTH = 64
 _MAX_ELEMENTS = 100_000
 _MAX_GPUS = 256
-_GENERATION = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
 _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel", "HygonGenuine": "hygon", "CentaurHauls": "zhaoxin", "  Shanghai  ": "zhaoxin"}
 _NVSWITCH_CLASS = "0x068000"
 
@@ -238,14 +238,13 @@ def _machine(cards: list[_Card], dump: _Dump, notes: Notes) -> Machine:
 
 def _gpu(index: int, card: _Card) -> Gpu:
     links = sum(card.nvlinks.values()) + card.switch_links
-    speed = re.match(r"\d{1,3}(?:\.\d)?", card.speed)
     return Gpu(
         index=index,
         pci_bus_id=card.bus_id,
         numa_node=card.numa,
         compute_capability=f"{card.sm // 10}.{card.sm % 10}" if card.sm else None,
         nvlinks_active=links if links or card.dev is not None else None,
-        pcie=PcieLink(max_generation=_GENERATION.get(speed.group()) if speed else None, max_width=_whole(card.width)),
+        pcie=PcieLink(max_generation=pcie_generation(card.speed), max_width=_whole(card.width)),
     )
 
 

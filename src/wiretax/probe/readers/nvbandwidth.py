@@ -26,8 +26,9 @@ from typing import Any, Literal
 
 from wiretax.model.machine import Gpu, Software
 from wiretax.model.measurement import Copy, Measurements
+from wiretax.probe.nvml_words import cuda_version
 from wiretax.probe.readers import json_text
-from wiretax.probe.readers.pasted import Notes, explained, machine, pci_bus_id
+from wiretax.probe.readers.pasted import Notes, explained, machine, pci_bus_id, positive
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, streams
 
@@ -126,7 +127,7 @@ def _heading(line: Line, seen: _Found) -> bool:
         seen.driver = match[1]
     elif match := _CUDA.match(line.text):
         if match[1] == "Driver":
-            seen.cuda = f"{int(match[2]) // 1000}.{int(match[2]) % 1000 // 10}"
+            seen.cuda = cuda_version(int(match[2]))
     elif match := _DEVICE.match(line.text):
         _add_gpu(match, seen)
     elif not (_VERSION.match(line.text) or _HARMLESS.match(line.text)):
@@ -199,7 +200,7 @@ def _matrix(number: int, test: str, title: str, rows: Iterable[tuple[int, dict[i
     pair_total = "Total" in title or " total " in title or "all_to_one" in test or "one_to_all" in test
     for row, cells in rows:
         for column, cell in cells.items():
-            value = _positive(cell)
+            value = positive(cell)
             if value is None or (arrow and arrow[1] == arrow[3] == "GPU" and row == column):
                 continue
             if quantity == "latency":
@@ -264,11 +265,3 @@ def _from_json(text: Text, document: json_text.Document, report: dict[str, Any])
         if isinstance(report.get(key), str):
             seen.notes.add(number, "nvbandwidth.failure", test="", text=report[key][:300])
     return _piece(text.source, FORMAT + " JSON", seen, host=next(iter(filter(None, hosts)), None))
-
-
-def _positive(word: str) -> float | None:
-    try:
-        value = float(word)
-    except ValueError:
-        return None
-    return value if 0 < value < 1e9 else None

@@ -23,7 +23,7 @@ from typing import Literal
 
 from wiretax.model.machine import Gpu, GpuPair
 from wiretax.model.measurement import Copy, Measurements
-from wiretax.probe.readers.pasted import Notes, explained, machine
+from wiretax.probe.readers.pasted import Notes, explained, machine, positive
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, streams
 
@@ -183,7 +183,7 @@ def _matrix(lines: tuple[Line, ...], position: int, title: re.Match[str], seen: 
     # The sample prints the launch time of the CPU below the latency matrix under the corner CPU: it is not the wire's.
     for row, cells in ((row, cells) for corner, row, cells in rows if corner != "CPU"):
         for column, cell in cells.items():
-            value = _positive(cell)
+            value = positive(cell)
             if value is None:
                 continue
             if row == column:
@@ -221,11 +221,3 @@ def _matrix(lines: tuple[Line, ...], position: int, title: re.Match[str], seen: 
                     bandwidth_bytes_per_second=value * 1e9,
                 )
             seen.copies.append(copy)
-
-
-def _positive(word: str) -> float | None:
-    try:
-        value = float(word)
-    except ValueError:
-        return None
-    return value if 0 < value < 1e9 else None

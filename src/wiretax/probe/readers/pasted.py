@@ -20,9 +20,19 @@ NOT_SAID = re.compile(
 )
 """Spellings with which NVIDIA's and AMD's tools say that they have no value."""
 
+_NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,6}|\d{1,19})(?:\.\d{1,9})?"
+"""No tool writes a comma for the point, and what is written so (``12,5``) is refused: it is not 125."""
+
 NUMBERED_BY_PLACE = "GPUs are numbered by their place in the text, which does not show NVML indices"
 NUMBERED_BY_ADDRESS = "GPUs are numbered in the order of their PCI addresses"
 """Notes on a machine whose GPU numbers are not NVML's; joining goes by addresses then."""
+
+PCI_DEVICE = r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}"
+"""The address of a device without its function, as the driver's kernel messages write it."""
+PCI_ADDRESS = rf"{PCI_DEVICE}\.[0-9A-Fa-f]"
+"""A PCI address; the domain may be left out."""
+BUS_ID = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
+"""A PCI address with its domain, as ``nvidia-smi`` and ``amd-smi`` write it."""
 
 _BYTE_UNITS = {
     "": 1, "b": 1, "bytes": 1, "byte": 1,
@@ -138,7 +148,7 @@ def said(value: str | None) -> str | None:
 
 def number(value: str | None) -> float | None:
     """The number at the start of ``"119.52 W"``, ``"16x"``, ``"100 %"`` or ``"1,234"``; None where there is none."""
-    match = re.match(r"\s*(-?\d[\d,]{0,18}(?![\d,])(?:\.\d{1,9})?)", said(value) or "")
+    match = re.match(rf"\s*(-?{_NUMBER})(?![\d,])", said(value) or "")
     return float(match.group(1).replace(",", "")) if match else None
 
 
@@ -148,9 +158,18 @@ def whole(value: str | None) -> int | None:
     return None if found is None else int(found)
 
 
+def positive(word: str) -> float | None:
+    """A cell of a benchmark's table; None for zero, ``N/A`` and what no benchmark can print."""
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if 0 < value < 1e9 else None
+
+
 def num_bytes(value: str | None, default_unit: str = "") -> int | None:
     """Bytes of ``"143771 MiB"``, ``"64M"`` (df and ulimit mean binary units), ``"65536k"`` or a bare number in ``default_unit``."""
-    match = re.fullmatch(r"(\d[\d,]{0,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)", said(value) or "")
+    match = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z]*)", said(value) or "")
     if not match:
         return None
     scale = _BYTE_UNITS.get((match.group(2) or default_unit).lower())

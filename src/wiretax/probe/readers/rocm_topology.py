@@ -19,7 +19,7 @@ from wiretax.model.machine import Gpu, GpuPair
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.matrix import AMD_WORD, Matrix, matrices
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Stream, streams
+from wiretax.probe.readers.streams import Stream, mentions, streams
 
 FORMAT = "rocm-smi topology"
 _TABLES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -37,7 +37,9 @@ _NAME = re.compile(
     r"\s*GPU\s?\[?(\d{1,3})\]?\s{0,20}:\s{0,4}(?:Card [Ss]eries|Card SKU|Device Name|Card Model|Market(?:ing)? Name):"
     r"\s{1,40}(\S.{0,80}?)\s*$"
 )
-_END = re.compile(r"ROCm (?:System Management Interface|SMI Log)|^(?:[A-Z-]+ ){1,4}TABLE:\s*$")
+_END = re.compile(
+    r"ROCm (?:System Management Interface|SMI Log)|^(?:[A-Z-]{1,20} ){1,4}TABLE:\s*$|=\s(?:[A-Z][\w ]{2,40} between two GPUs|Numa Nodes)\s=",
+)
 _YES = {"true": True, "enabled": True, "false": False, "disabled": False}
 _SELF = frozenset({"0", "SELF", "N/A", "TRUE", "ENABLED", "T", "NC", "C"})
 """What the tables print for a GPU with itself."""
@@ -74,6 +76,7 @@ def _pieces(source: str, stream: Stream) -> list[Piece]:
         current.tables[kind] = matrix
         current.columns = matrix.gpu_columns()
         current.lines |= matrix.lines
+        current.damaged.extend(matrix.damaged)
         current.damaged.extend((row.line, row.trouble) for row in matrix.rows.values() if row.trouble)
     _read_lines(stream, topologies)
     return [_piece(source, stream, found) for found in topologies if found.tables or found.names or found.numa]
@@ -91,7 +94,7 @@ def _cells(matrix: Matrix) -> dict[str, list[str | None]]:
 def _read_lines(stream: Stream, topologies: list[_Topology]) -> None:
     for line in stream.lines:
         text = line.text
-        if len(text) > 300 or ("GPU" not in text and "ROCm" not in text and "TABLE" not in text):
+        if len(text) > 300 or not mentions(text, ("GPU", "ROCm", "TABLE", "Numa Nodes")):
             continue
         topology = next((found for found in reversed(topologies) if not found.lines or min(found.lines) <= line.number), topologies[0])
         numa, name = _NUMA.match(text), _NAME.match(text)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 
 from wiretax.probe.readers import pasted
+from wiretax.probe.readers.pasted import PCI_ADDRESS, PCI_DEVICE
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, Stream, streams
 
 FORMAT = "an nvidia-smi error"
-_BUS_ID = r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
-_HANDLE = re.compile(rf"Unable to determine the device handle for (?:gpu|GPU)\s?(\d{{1,3}}(?=:\s|\s))?:?\s?({_BUS_ID})?")
+_HANDLE = re.compile(rf"Unable to determine the device handle for (?:gpu|GPU)\s?(\d{{1,3}}(?=:\s|\s))?:?\s?({PCI_ADDRESS})?")
 _FAILURES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"Driver/library version mismatch", re.IGNORECASE), "mismatch", "mismatch"),
     (re.compile(r"couldn't communicate with the NVIDIA driver", re.IGNORECASE), "absent", "absent"),
@@ -28,7 +28,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"task nvidia-smi:\d{1,8} blocked for more than|nvidia-smi .{0,40}(?:hangs|timed out)", re.IGNORECASE), "hung", "hung"),
 )
 _LOST = re.compile(
-    rf"\bXID:? 79\b.{{0,60}}?(?:PCI:)?({_BUS_ID}|[0-9A-Fa-f]{{4,8}}:[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}})?$"
+    rf"\bXID:? 79\b.{{0,60}}?(?:PCI:)?({PCI_ADDRESS}|(?=[0-9A-Fa-f]{{4,8}}:){PCI_DEVICE})?$"
     r"|\b(?:NVML_)?ERROR_GPU_IS_LOST\b|\bGPU is lost\b"
 )
 """What daemons (gpud, DCGM, exporters) write of a GPU that fell off the bus; the kernel's own line is read elsewhere."""

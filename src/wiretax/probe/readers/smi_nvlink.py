@@ -23,7 +23,7 @@ from wiretax.probe.readers.streams import Stream, streams
 
 FORMAT = "nvidia-smi nvlink"
 _STATE = re.compile(r"\s*Link\s{1,4}(\d{1,2}):\s{1,8}(?:(\d{1,4}(?:\.\d{1,4})?)\s?GB/s|<?(inactive|disabled|off|n/a)>?)\s*$", re.IGNORECASE)
-_REMOTE = re.compile(r"\s*Link\s{1,4}(\d{1,2}):\s{1,8}(?:Remote Device )?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\b")
+_REMOTE = re.compile(rf"\s*Link\s{{1,4}}(\d{{1,2}}):\s{{1,8}}(?:Remote Device )?({pasted.BUS_ID})\b")
 _ERROR = re.compile(r"\s*Link\s{1,4}(\d{1,2}):\s{1,8}([A-Za-z][A-Za-z ]{2,60}?):\s{1,8}(\d{1,18})\s*$")
 _CAPABILITY = re.compile(r"\s*Link\s{1,4}(\d{1,2}),\s{1,8}([A-Za-z0-9][\w ]{2,60}?):\s{1,8}(true|false)\s*$", re.IGNORECASE)
 _ALL_INACTIVE = re.compile(r"Unable to retrieve nvlink information as all links are inactive", re.IGNORECASE)

@@ -38,7 +38,7 @@ def _piece(source: str, matrix: Matrix, stream: Stream) -> Piece:
     notes = pasted.Notes(source, stream.lines)
     asked_by = _COMMAND.search(matrix.before)
     asked = list(dict.fromkeys(_QUESTIONS[letter] for letter in asked_by.group(1).lower())) if asked_by else []
-    damaged: list[tuple[int, str]] = []
+    damaged: list[tuple[int, str]] = list(matrix.damaged)
     for row in matrix.rows.values():
         if row.trouble:
             damaged.append((row.line, row.trouble))

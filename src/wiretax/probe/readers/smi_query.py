@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 
 from wiretax.probe.readers import smi_facts
+from wiretax.probe.readers.pasted import BUS_ID
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.smi_facts import Block, Leaf, Log, key
 from wiretax.probe.readers.streams import Line, Stream, streams
 
 FORMAT = "nvidia-smi -q"
-_GPU = re.compile(r"\s*GPU\s{1,4}((?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
+_GPU = re.compile(rf"\s*GPU\s{{1,4}}({BUS_ID})\s*$")
 _TITLE = re.compile(r"={4,40}NVSMI LOG={4,40}")
 _HEADING = re.compile(r"\s*[A-Za-z][\w ./()-]{1,60}\s*$")
 _HEAD_LABELS = {"timestamp", "driver_version", "cuda_version", "cuda_umd_version", "kmd_version", "attached_gpus", "vgpu_driver_capability"}

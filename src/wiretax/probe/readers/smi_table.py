@@ -25,7 +25,7 @@ _OLD_HEAD = re.compile(r"NVIDIA-SMI\s{1,8}([\d.]{3,20})")
 _CUDA = re.compile(r"CUDA(?: UMD)? Version:\s{0,6}([\d.]{3,8}|N/A|ERR!)")
 _FIRST = re.compile(
     r"\s*\|\s{1,6}(\d{1,3})\s{1,4}(\S[^|]{0,60}?)\s{1,40}(On|Off|N/A|WDDM|TCC|MCDM|ERR!|Unknown)\s{0,6}\|"
-    r"\s{1,8}([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s{1,4}(\S{2,8})\s{0,4}\|([^|]{0,60})\|?\s*$"
+    rf"\s{{1,8}}({pasted.BUS_ID})\s{{1,4}}(\S{{2,8}})\s{{0,4}}\|([^|]{{0,60}})\|?\s*$"
 )
 _PROCESS = re.compile(
     r"\s*\|\s{1,8}(\d{1,3})\s{1,8}(?:(N/A|\d{1,2})\s{1,8}(N/A|\d{1,2})\s{1,8})?(\d{1,8})\s{1,8}(C\+G|M\+C|C|G)\s{1,8}(\S[^|]*)\|?\s*$"

@@ -38,6 +38,10 @@ _LABELLED_SHARE = 0.9
 _LINES_A_LABEL = 3
 
 
+PROMPT = r"(?:(?:\([\w.-]{1,40}\) )?\[?[\w.-]{1,40}@[\w.-]{1,80}[:\s][^$#%]{0,80}[$#%]|\$)\s{0,4}"
+"""A shell's prompt in front of a command. A lone ``#`` is a comment as often as it is root's prompt, so it is none."""
+
+
 MOST_PROSE = 3_000
 """Lines of one stream that are read as sentences. Nobody writes more; a text with more is a log of something else."""
 

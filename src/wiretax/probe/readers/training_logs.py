@@ -33,6 +33,9 @@ _TQDM = re.compile(
     rf" \[(?P<elapsed>\d{{1,3}}:\d\d(?::\d\d)?)"
     rf"<[^,\]]{{1,20}},\s{{0,3}}{_F}\s?(?P<unit>[a-zA-Z]{{1,12}}/s|s/[a-zA-Z]{{1,12}})"
 )
+_SCALED = re.compile(r"(?P<prefix>[kMG])(?P<what>B|it|ex|examples|samples|tok|tokens|img|imgs)/s|B/s")
+"""What tqdm makes of a rate when it is told to count bytes or to scale."""
+_PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9}
 _BAR = re.compile(r"\d{1,3}%\|[^|]{0,120}\|\s?\Z")
 _LONGEST_LABEL = 120
 _LONGEST_BAR = 128
@@ -42,7 +45,8 @@ _NOT_STEPS = re.compile(
     re.IGNORECASE,
 )
 _HF = re.compile(
-    r"['\"]?\b(train_runtime|train_samples_per_second|train_steps_per_second|train_tokens_per_second)\b['\"]?\s{0,30}[:=]\s{0,30}['\"]?(\d[\d:.]{0,14})"
+    r"['\"]?\b(train_runtime|train_samples_per_second|train_steps_per_second|train_tokens_per_second)\b['\"]?\s{0,30}[:=]\s{0,30}['\"]?"
+    r"(?:(\d{1,4}) days?, )?(\d[\d:.]{0,14})"
 )
 _HF_SETTING = re.compile(
     r"\b(Num examples|Instantaneous batch size per device|Total train batch size \([^)]{0,60}\)|"
@@ -59,7 +63,8 @@ _COMMAND = re.compile(
     r"(?:^|[\s$#/])(torchrun|accelerate launch|deepspeed|python3? -m torch\.distributed\.(?:launch|run)|mpirun|srun|horovodrun|python3?)"
     r"\s(.{0,400})"
 )
-_COMMAND_COUNT = re.compile(r"--?(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|np|n|ntasks)[= ](\d{1,4})\b")
+_COMMAND_COUNT = re.compile(r"--?(?P<name>nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|np|n|ntasks)[= ](?P<count>\d{1,4})\b")
+_COMMAND_NODES = re.compile(r"--?(?:nnodes|num[-_]nodes)[= ](\d{1,4}(?::\d{1,4})?)")
 _VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES=['\"]?(\d{1,3}(?:,\d{1,3}){0,31})")
 _PROFILED = re.compile(r"enumerate\(DataLoader\)#\S{1,80}\s{1,20}(?:[\d.]{1,9}%\s{1,20}\S{1,16}\s{1,20})([\d.]{1,9})%\s")
 """The loader's row of torch's profiler: its second percentage is its share of all the CPU's time."""
@@ -178,9 +183,7 @@ class _Reader:
         match = _COMMAND.search(line.text)
         if not match or (match.group(1).startswith("python") and ".py" not in match.group(2)):
             return False
-        count = _COMMAND_COUNT.search(match.group(2))
-        visible = _VISIBLE.search(line.text)
-        gpus = int(count.group(1)) if count else len(visible.group(1).split(",")) if visible else None
+        gpus = _gpus(match.group(1), match.group(2), line.text)
         strategy = context_of(words(match.group(2))).strategy
         self._runs.append(_Run(Context(num_gpus=gpus, strategy=strategy)))
         if gpus is not None:
@@ -215,8 +218,8 @@ class _Reader:
                 # "2 GPUs: {'train_runtime': ...": the words before it speak for the figures.
                 run = _Run(Context(num_gpus=named.num_gpus, strategy=named.strategy))
                 self._runs.append(run)
-        for name, value in _HF.findall(text):
-            seconds = _clock(value)
+        for name, days, value in _HF.findall(text):
+            seconds = 86400.0 * int(days or 0) + _clock(value)
             if name == "train_runtime" and ("hf-trainer", "run") in run.values:
                 run = _Run(run.context)
                 self._runs.append(run)
@@ -253,9 +256,14 @@ class _Reader:
         label = line.text[max(0, (drawn.start() if drawn else end) - _LONGEST_LABEL) : drawn.start() if drawn else end].strip()
         if _NOT_STEPS.search(label):
             return
+        value, unit = float(match.group(4)), match.group("unit")
+        scaled = _SCALED.fullmatch(unit)
+        if scaled and scaled["what"] in ("B", None):
+            return  # a download
+        if scaled:
+            value, unit = value * _PREFIXES[scaled["prefix"]], f"{scaled['what']}/s"
         total = int(match.group("total"))
         context = context_of(words(label)).over(heading).over(run.context)
-        value, unit = float(match.group(4)), match.group("unit")
         per_second = unit.lower().endswith("/s")
         samples = unit.lower() in ("examples/s", "samples/s", "img/s", "imgs/s", "ex/s")
         rate: dict[str, Scalar] = {"value": value, "unit": unit}
@@ -333,6 +341,20 @@ class _Reader:
         each = values.get("per_device_batch", 0) * values.get("accumulation_steps", 1)
         total = values.get("global_batch", 0)
         return total // each if each and total and total % each == 0 else None
+
+
+def _gpus(program: str, arguments: str, line: str) -> int | None:
+    """The GPUs that a command uses on all its hosts; None where it does not say."""
+    counts = _COMMAND_COUNT.finditer(arguments)
+    # "python train.py -n 100" can mean anything; the launchers' short options mean processes.
+    count = next((found for found in counts if len(found["name"]) > 2 or not program.startswith("python")), None)
+    if count is None:
+        visible = _VISIBLE.search(line)
+        return len(visible.group(1).split(",")) if visible else None
+    nodes = _COMMAND_NODES.search(arguments) if count["name"].startswith(("nproc", "num-gpus", "num_gpus")) else None
+    if nodes and not nodes[1].isdecimal():
+        return None  # an elastic job: "1:4"
+    return int(count["count"]) * (int(nodes[1]) if nodes else 1)
 
 
 def _clock(value: str) -> float:

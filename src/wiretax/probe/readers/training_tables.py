@@ -22,7 +22,7 @@ from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, Stream, streams
 from wiretax.probe.readers.training_clauses import Context, context_of, may_count
 from wiretax.probe.readers.training_text import COLLECTIVE
-from wiretax.probe.readers.training_words import Dimension, Word, unit_of, words
+from wiretax.probe.readers.training_words import Dimension, Word, number_of, unit_of, words
 
 FORMAT = "a table of timings"
 _COUNT_HEADING = re.compile(
@@ -37,7 +37,10 @@ _HEADING_HINT = re.compile(
 _MEASURE_HEADING = re.compile(r"\b(?:busbw|algbw|bandwidth|bw|speed|rate)\b", re.IGNORECASE)
 _SETTING = re.compile(r"\b[A-Z][A-Z0-9]{1,12}_[A-Z0-9_]{1,40}=\S{1,40}")
 _RULE = re.compile(r"[\s|:+=-]+")
-_NUMBER = re.compile(r"\s*[~\u2248]?(\d[\d,]{0,18}(?:\.\d{1,9})?)\s?(?:[a-zA-Z\u00b5%/]{0,14})?\s*(?:\([^)]{0,40}\))?\s*")
+_NUMBER = re.compile(
+    r"\s*[~\u2248]?((?!0,)\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,9})?|0,\d{1,9}|\d{1,15},\d{1,2}|\d{1,15}(?:\.\d{1,9})?)"
+    r"\s?(?:[a-zA-Z\u00b5%/]{0,14})?\s*(?:\([^)]{0,40}\))?\s*"
+)
 _THOUSANDS = re.compile(r"\s?[kK](?![A-Za-z])")
 _COUNTED = frozenset({"tokens_per_second", "samples_per_second"})
 """What people write in thousands: ``1.8k``."""
@@ -278,7 +281,7 @@ def _read_row(
         match = _NUMBER.fullmatch(cell)
         if column.dimension is None or not match:
             continue
-        value = float(match.group(1).replace(",", ""))
+        value = number_of(match.group(1))
         if column.dimension in _COUNTED and _THOUSANDS.match(cell, match.end(1)):
             value *= 1e3
         here = column.context.over(context)
@@ -294,7 +297,7 @@ def _read_row(
     for cell, column in zip(cells, columns, strict=True):
         if column.dimension in ("seconds", "seconds_per_step") and (match := _NUMBER.fullmatch(cell)):
             name = column.context.phase or ("total" if "total" in column.heading.lower() else "run")
-            times[name] = float(match.group(1).replace(",", "")) * column.factor
+            times[name] = number_of(match.group(1)) * column.factor
     whole = times.get("total") or times.get("step") or times.get("run")
     if whole and "data" in times:
         tags = context.tags() | {"workload": "training", "label": label[:80]}

@@ -21,7 +21,8 @@ Dimension = Literal[
     "price", "steps", "fraction", "num_bytes",
 ]  # fmt: skip
 
-_NUMBER = r"\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,9})?|\d{1,15}(?:\.\d{1,9})?|\.\d{1,9}"
+_NUMBER = r"(?!0,)\d{1,3}(?:,\d{3}){1,5}(?![\d,])(?:\.\d{1,9})?|(?:0,\d{1,9}|\d{1,15},\d{1,2})(?![\d,.])|\d{1,15}(?:\.\d{1,9})?|\.\d{1,9}"
+"""Commas between groups of three are English; before one or two digits, or behind a lone 0, a comma is most of Europe's point."""
 MOST_GPUS = 1024
 """A larger number in front of "GPUs" is a card's ("RTX 5090 GPUs")."""
 _PER_GPU = r"(?:\s?(?:/|per)\s?(?:GPU|gpu|device|card|process|rank|worker)\b)"
@@ -244,7 +245,7 @@ def _cut(line: str) -> tuple[Word, ...]:
             first, second = (int(number) for number in re.findall(r"\d{1,3}", text)[:2])
             found.append(Word("pair", text, match.start(), pair=(first, second)))
         elif kind == "money":
-            amount = float(re.sub(r"[^\d.]", "", text.split("/")[0].split("per")[0]))
+            amount = number_of(re.sub(r"[^\d.,]", "", text.split("/")[0].split("per")[0]))
             found.append(Word("quantity", text, match.start(), amount, text[0], "price", amount, per_gpu="gpu" in text.lower()))
         elif kind in ("wire", "strategy", "phase", "scope"):
             table = {"wire": _WIRES, "strategy": STRATEGIES, "phase": _PHASES, "scope": _SCOPES}[kind]
@@ -252,6 +253,12 @@ def _cut(line: str) -> tuple[Word, ...]:
         else:
             found.append(Word(kind, text, match.start()))  # type: ignore[arg-type]
     return tuple(found)
+
+
+def number_of(text: str) -> float:
+    """The number, whose comma parts thousands or stands for the point."""
+    is_point = text.startswith("0,") or re.fullmatch(r"\d+,\d{1,2}", text) is not None
+    return float(text.replace(",", "." if is_point else ""))
 
 
 def _clock(text: str) -> float:
@@ -270,7 +277,7 @@ def _quantity(line: str, match: re.Match[str]) -> tuple[Word, int]:
     """The number with its unit, if one follows."""
     text = match.group()
     scale = {"k": 1e3, "m": 1e6}.get(text[-1].lower(), 1.0)
-    value = float(text.rstrip("kKM").replace(",", "")) * scale
+    value = number_of(text.rstrip("kKM")) * scale
     start = match.end() + (line[match.end() : match.end() + 1] in (" ", "\u00a0"))
     for pattern, dimension, factor in _UNIT_PATTERNS:
         unit = pattern.match(line, start)

@@ -80,3 +80,16 @@ def test_the_warning_of_an_image_states_the_size_of_shared_memory() -> None:
     (piece,) = read(text("NOTE: The SHMEM allocation limit is set to the default of 64MB.  This may be\n"))
     assert piece.machine is not None and piece.machine.surroundings.dev_shm_bytes == 64 * 2**20
     assert [entry.kind for entry in piece.observations] == ["container.shm_note"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["It also happens with docker run too, no idea why.", "docker run fails at once", "Without docker run it is the same: it hangs."],
+)
+def test_a_sentence_that_names_the_command_starts_no_container(line: str) -> None:
+    assert read(text(line)) == ()
+
+
+@pytest.mark.parametrize("line", ["docker run ubuntu:22.04 nvidia-smi", "I start it as `docker run --rm img` there"])
+def test_a_command_without_settings_has_the_default_size(line: str) -> None:
+    assert around(read(text(line))[0]).dev_shm_bytes == 64 * 2**20

@@ -37,6 +37,10 @@ def values(piece: Piece, kind: str) -> list[dict[str, Any]]:
         "    -e NCCL_P2P_DISABLE=1 \\",
         '- name: NCCL_P2P_DISABLE\n  value: "1"',
         'declare -x NCCL_P2P_DISABLE="1"',
+        "$ export NCCL_P2P_DISABLE=1",
+        "(base) root@a1:~# export NCCL_P2P_DISABLE=1",
+        "[user@node-3 ~]$ export NCCL_P2P_DISABLE=1",
+        "export PYTHONPATH=/src NCCL_P2P_DISABLE=1",
     ],
 )
 def test_a_line_of_its_own_sets_a_variable(line: str) -> None:
@@ -89,3 +93,29 @@ def test_visible_devices_and_a_version_that_is_no_setting() -> None:
 
 def test_the_recorded_environment() -> None:
     assert software(read(recording("host_and_nvidia_smi.txt"))[0]).nccl_environment == {"NCCL_NVLS_ENABLE": "0"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "export NCCL_DEBUG=INFO NCCL_P2P_LEVEL=SYS",
+        "export NCCL_DEBUG=INFO; export NCCL_P2P_LEVEL=SYS",
+        "$ export NCCL_DEBUG=INFO && export NCCL_P2P_LEVEL='SYS'  # both",
+        "  -x NCCL_DEBUG=INFO -x NCCL_P2P_LEVEL=SYS \\",
+    ],
+)
+def test_a_line_may_set_several_variables(line: str) -> None:
+    assert software(read(text(line))[0]).nccl_environment == {"NCCL_DEBUG": "INFO", "NCCL_P2P_LEVEL": "SYS"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1",  # two columns of a table
+        "export NCCL_P2P_DISABLE=0 NCCL_P2P_DISABLE=1",
+        "export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 both help",
+        "# export NCCL_P2P_DISABLE=1",
+    ],
+)
+def test_what_may_be_a_heading_a_comparison_or_a_comment_sets_nothing(line: str) -> None:
+    assert all(piece.machine is None for piece in read(text(line)))

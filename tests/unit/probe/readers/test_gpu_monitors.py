@@ -68,3 +68,11 @@ def test_gpustat_names_cards_and_their_users() -> None:
 @pytest.mark.parametrize("content", ["", "# gpu is the word", "[0] NVIDIA | text", "# gpu pwr\nno rows", "[1/2] step 45'C"])
 def test_other_text_is_left_alone(content: str) -> None:
     assert read(text(content)) == ()
+
+
+def test_a_column_of_times_changes_nothing() -> None:
+    (piece,) = read(
+        text("#Time        gpu    sm   mem\n#HH:MM:SS    Idx     %     %\n 10:00:00      0    97    50\n 10:00:00      1    12     5")
+    )
+    assert piece.machine is not None
+    assert [(gpu.index, gpu.utilization_fraction) for gpu in piece.machine.gpus] == [(0, 0.97), (1, 0.12)]

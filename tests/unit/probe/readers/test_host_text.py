@@ -131,3 +131,26 @@ def test_the_release_of_a_kernel_alone_is_read() -> None:
     (piece,) = read(text("$ uname -r\n5.10.102.1-microsoft-standard-WSL2\n"))
     assert piece.machine is not None and piece.machine.surroundings.virtual_machine == "wsl2"
     assert piece.machine.software.kernel == "5.10.102.1-microsoft-standard-WSL2"
+
+
+@pytest.mark.parametrize(
+    ("block", "figure", "expected"),
+    [
+        ("1K", "1056541696", 1056541696 * 2**10),
+        ("1M", "65536", 2**36),
+        ("1G", "64", 2**36),
+        ("1B", "67108864", 2**26),
+        ("512", "131072", 2**26),
+    ],
+)
+def test_df_counts_in_the_blocks_of_its_heading(block: str, figure: str, expected: int) -> None:
+    content = (
+        f"Dateisystem    {block}-Bl\u00f6cke  Benutzt Verf\u00fcgbar Verw% Eingeh\u00e4ngt auf\ntmpfs  {figure}   0  {figure}  0% /dev/shm"
+    )
+    piece = read(text(content))[0]
+    assert (around(piece).dev_shm_bytes, around(piece).dev_shm_free_bytes) == (expected, expected)
+    assert piece.understood == {1, 2}
+
+
+def test_a_share_of_the_memory_is_no_size_in_bytes() -> None:
+    assert read(text("tmpfs /dev/shm tmpfs defaults,size=50% 0 0")) == ()

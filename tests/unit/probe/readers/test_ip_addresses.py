@@ -91,3 +91,18 @@ def test_the_speed_that_ethtool_states() -> None:
 @pytest.mark.parametrize("content", ["", "eth0 is slow", "1: first\n2: second", "inet 10.0.0.1"])
 def test_other_text_lists_no_interfaces(content: str) -> None:
     assert read(text(content)) == ()
+
+
+def test_addresses_of_one_line_each_do_not_say_whether_their_interface_is_up() -> None:
+    content = (
+        "1: lo    inet 127.0.0.1/8 scope host lo\\       valid_lft forever preferred_lft forever\n"
+        "2: eth0    inet 10.0.0.1/24 brd 10.0.0.255 scope global eth0\\       valid_lft forever preferred_lft forever\n"
+        "2: eth0    inet6 fe80::1/64 scope link \\       valid_lft forever preferred_lft forever\n"
+        "3: eth1    inet 10.0.0.2/24 brd 10.0.0.255 scope global eth1\\       valid_lft forever preferred_lft forever"
+    )
+    (piece,) = read(text(content))
+    assert piece.machine is not None
+    assert piece.machine.surroundings.network_interfaces == {"lo": "127.0.0.1/8", "eth0": "10.0.0.1/24", "eth1": "10.0.0.2/24"}
+    assert {entry.kind for entry in piece.observations} == {"network.interface"}
+    assert [entry.values["is_up"] for entry in piece.observations] == [None, None, None]
+    assert piece.understood == {1, 2, 3, 4}

@@ -71,3 +71,9 @@ def test_other_text_sets_no_limit(content: str) -> None:
 def test_a_warning_of_libibverbs_states_the_limit() -> None:
     (entry,) = [entry for piece in read(text("libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.\n")) for entry in piece.observations]
     assert (entry.values["bytes"], entry.values["warned"]) == (65536, True)
+
+
+def test_a_commented_line_of_the_configuration_says_nothing() -> None:
+    piece = read(text("#*               soft    memlock         64\n* hard memlock unlimited"))[0]
+    assert values(piece, "limit.memlock") == [{"bytes": None, "unlimited": True, "which": "configured"}]
+    assert piece.understood == {2}

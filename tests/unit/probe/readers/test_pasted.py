@@ -38,6 +38,8 @@ def test_a_fact_that_comes_again_is_counted_at_its_first_line_with_its_text() ->
         ("1.5G", "", 3 * 2**29),
         ("N/A", "", None),
         ("5 apples", "", None),
+        ("1,024 MiB", "", 2**30),
+        ("1,5 GiB", "", None),
     ],
 )
 def test_sizes(text: str, unit: str, expected: int | None) -> None:

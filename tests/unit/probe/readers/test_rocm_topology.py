@@ -154,3 +154,12 @@ def test_a_row_that_lost_a_cell_leaves_its_pairs_open() -> None:
 @pytest.mark.parametrize("content", ["", "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X ", "XGMI is fast", "GPU[0]: temperature 40"])
 def test_other_text_is_left_alone(content: str) -> None:
     assert read(text(content)) == ()
+
+
+def test_the_titles_of_the_tables_are_understood() -> None:
+    content = (
+        "=========== Link Type between two GPUs ===========\n       GPU0         GPU1\nGPU0   0            XGMI\nGPU1   XGMI         0\n"
+        "=========== Numa Nodes ===========\nGPU[0]\t\t: (Topology) Numa Node: 0\n"
+    )
+    (piece,) = read(text(content))
+    assert piece.understood == {1, 2, 3, 4, 5, 6}

@@ -93,3 +93,8 @@ def test_a_damaged_row_is_reported_and_left_open() -> None:
 
 def test_a_topology_is_no_p2p_matrix() -> None:
     assert read(case("C01_topo.txt")) == ()
+
+
+def test_a_row_without_a_column_is_told() -> None:
+    piece = read(text("nvidia-smi topo -p2p r\n \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n GPU2\tOK\tOK\t"))[0]
+    assert piece.damaged == ((5, "row GPU2 has no column in the header, so the matrix is not whole"),)

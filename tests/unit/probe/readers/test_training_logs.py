@@ -173,3 +173,36 @@ def test_the_words_in_front_of_a_trainers_figures_speak_for_them() -> None:
     log += "2 GPUs: {'train_runtime': 290.0, 'train_samples_per_second': 34.5}\n"
     found = [entry.values for piece in read(text(log)) for entry in piece.observations if entry.kind == "training.rate"]
     assert [(entry["num_gpus"], entry["samples_per_second"]) for entry in found] == [(1, 33.2), (2, 34.5)]
+
+
+def test_a_run_of_days_is_not_a_second() -> None:
+    content = "***** train metrics *****\n  train_runtime            = 1 day, 2:03:04.05\n  train_samples_per_second =       12.3"
+    assert facts(content, "training.run_time", "seconds") == [(93784.05,)]
+
+
+@pytest.mark.parametrize("rate", ["5.32MB/s", "812B/s", "1.2kB/s"])
+def test_a_download_is_no_training(rate: str) -> None:
+    assert read(text(f"config.json: 100%|##########| 665/665 [00:00<00:00, {rate}]")) == ()
+
+
+def test_a_bar_may_scale_its_rate() -> None:
+    assert facts("2 GPUs\n100%|####| 66500/66500 [00:12<00:00, 5.32kit/s]", "training.rate", "value", "unit", "steps_per_second") == [
+        (5320.0, "it/s", 5320.0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("torchrun --nnodes=2 --nproc_per_node=8 train.py", [(16, "torchrun")]),
+        ("python -m torch.distributed.launch --nproc_per_node 4 --nnodes 3 train.py", [(12, "python -m torch.distributed.launch")]),
+        ("deepspeed --num_gpus 8 --num_nodes 2 train.py", [(16, "deepspeed")]),
+        ("torchrun --nnodes=1:4 --nproc_per_node=8 train.py", []),
+        ("accelerate launch --num_processes 16 --num_machines 2 train.py", [(16, "accelerate launch")]),
+        ("mpirun -np 16 python train.py", [(16, "mpirun")]),
+        ("python train.py -n 100 --lr 3", []),
+        ("python train.py -n 100 --num_gpus 4", [(4, "python")]),
+    ],
+)
+def test_a_command_uses_the_gpus_of_all_its_hosts(command: str, expected: list[tuple[int, str]]) -> None:
+    assert facts(f"$ {command}\n100%|####| 1000/1000 [10:00<00:00, 1.66it/s]", "training.run", "num_gpus", "program") == expected

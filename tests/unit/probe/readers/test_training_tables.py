@@ -138,3 +138,14 @@ def test_a_column_of_busbw_alone_is_a_measure() -> None:
         (None, "busbw", 31),
         ("NCCL_P2P_DISABLE=1", "busbw", 82),
     ]
+
+
+def test_a_comma_parts_thousands_or_stands_for_the_point() -> None:
+    table = "| GPUs | s/it | tokens/s |\n|---|---|---|\n| 1 | 3,1 | 1,234 |\n| 2 | 0,875 | 12,345.5 |\n| 4 | 1,2,3 | 9 |"
+    assert facts(table, "training.rate", "value", "unit", "num_gpus") == [
+        (3.1, "s/it", 1),
+        (1234.0, "tokens/s", 1),
+        (0.875, "s/it", 2),
+        (12345.5, "tokens/s", 2),
+        (9.0, "tokens/s", 4),
+    ]

@@ -265,3 +265,21 @@ def test_the_count_nearest_to_a_figure_is_its_own() -> None:
     found = [entry for piece in read(text(line)) for entry in piece.observations]
     assert [(e.values["num_gpus"], e.values["samples_per_second"]) for e in found if e.kind == "training.rate"] == [(1, 100.0), (4, 380.0)]
     assert [e.values["area"] for e in found if e.kind == "training.remedy"] == ["accumulation"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("3,1 s/it on 1 GPU, 5,6 s/it on 2 GPUs", [(3.1, 1), (5.6, 2)]),
+        ("3,1 s/it on 1 GPU, 5,6 on 2", [(3.1, 1), (5.6, 2)]),
+        ("0,125 s/it on 1 GPU, 0,25 s/it on 4 GPUs", [(0.125, 1), (0.25, 4)]),
+        ("1,234 samples/s on 1 GPU, 2,345.5 samples/s on 2 GPUs", [(1234.0, 1), (2345.5, 2)]),
+        ("GPU 0,1: 3.1 s/it", [(3.1, None)]),
+    ],
+)
+def test_a_comma_parts_thousands_or_stands_for_the_point(line: str, expected: list[tuple[float, int | None]]) -> None:
+    assert facts(line, "training.rate", "value", "num_gpus") == expected
+
+
+def test_a_price_may_have_a_decimal_comma() -> None:
+    assert facts("Vast: 4x 4090 at \u20ac0,58/h", "price", "amount_per_hour", "currency") == [(0.58, "EUR")]
