@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wiretax.probe.readers import (
+    bandwidth_test,
     container_text,
     environment_text,
     fabric_log,
@@ -63,6 +64,7 @@ DOCUMENT_READERS: tuple[Reader, ...] = (
 
 READERS: tuple[Reader, ...] = (
     # One reader a line, import above. The order does not matter.
+    bandwidth_test.read,
     p2p_bandwidth.read,
     peer_check.read,
     torch_log.read,
