@@ -38,7 +38,8 @@ _NAME = re.compile(
     r"\s{1,40}(\S.{0,80}?)\s*$"
 )
 _END = re.compile(
-    r"ROCm (?:System Management Interface|SMI Log)|^(?:[A-Z-]{1,20} ){1,4}TABLE:\s*$|=\s(?:[A-Z][\w ]{2,40} between two GPUs|Numa Nodes)\s=",
+    r"ROCm (?:System Management Interface|SMI Log)|^(?:[A-Z-]{1,20} ){1,4}TABLE:\s*$"
+    r"|=\s(?:[A-Z][\w ]{2,40} between two GPUs|Numa Nodes)\s="
 )
 _YES = {"true": True, "enabled": True, "false": False, "disabled": False}
 _SELF = frozenset({"0", "SELF", "N/A", "TRUE", "ENABLED", "T", "NC", "C"})
