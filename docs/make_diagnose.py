@@ -31,7 +31,10 @@ READ = (
     ),
     ("the host", "`dmesg`, kernel command line, `lscpu`, `uname`, `df /dev/shm`, `ulimit`, `ip addr`, `ibstat`, `docker run`, manifests"),
     ("NCCL and RCCL", "logs of 2.4 and later with any prefix, warnings, topology dumps, `ncclras`"),
-    ("measurements", "nccl-tests, `p2pBandwidthLatencyTest`, `bandwidthTest`, `nvbandwidth`, own scripts that check peer access or compare data"),
+    (
+        "measurements",
+        "nccl-tests, `p2pBandwidthLatencyTest`, `bandwidthTest`, `nvbandwidth`, own scripts that check peer access or compare data",
+    ),
     ("jobs", "torch's watchdog and flight recorder, errors of CUDA and torch, logs of trainers, progress bars, tables of timings"),
     ("prose", "sentences: versions that hang and versions that do not, what cured it, seconds a step on one and on several GPUs"),
 )

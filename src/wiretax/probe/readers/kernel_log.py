@@ -132,7 +132,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
 
 
 def _xid(text: str, number: int, notes: Notes, facts: dict[str, str]) -> bool:
-    if "NVRM" not in text and "SXid" not in text:
+    if "NVRM" not in text and "SXid" not in text and "fallen off" not in text:
         return False
     found = _XID.search(text)
     if found:

@@ -13,7 +13,7 @@ import re
 from wiretax.model.machine import Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Line, Stream, streams
+from wiretax.probe.readers.streams import Line, Stream, mentions, streams
 
 FORMAT = "ulimit"
 _VALUE = r"(unlimited|infinity|-1|\d{1,20})"
@@ -41,7 +41,7 @@ _UNITS = {"kbytes": 1024, "kb": 1024, "bytes": 1, "b": 1}
 
 def read(text: Text) -> tuple[Piece, ...]:
     """The limits of each stream, as one piece a stream."""
-    if not any("lock" in line.lower() or "ulimit" in line or "ibv_" in line for line in text.lines):
+    if not any(mentions(line.lower(), ("lock", "ulimit", "ibv_", "open files", "descriptors")) for line in text.lines):
         return ()
     return tuple(piece for stream in streams(text) if (piece := _piece(text.source, stream)) is not None)
 

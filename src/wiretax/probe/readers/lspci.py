@@ -21,7 +21,7 @@ from typing import Literal
 from wiretax.model.machine import Gpu, PcieHop, PcieLink, Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Stream, streams
+from wiretax.probe.readers.streams import Stream, mentions, streams
 from wiretax.probe.sysfs import pcie_generation
 
 FORMAT = "lspci"
@@ -80,7 +80,7 @@ class _Device:
 
 def read(text: Text) -> tuple[Piece, ...]:
     """What each stream's ``lspci`` lines say, as one piece a stream."""
-    if not any("LnkCap" in line or "LnkSta" in line or "ACSCtl" in line or "controller" in line or "bridge" in line for line in text.lines):
+    if not any(mentions(line, ("LnkCap", "LnkSta", "ACSCtl", "controller", "accelerators", "bridge")) for line in text.lines):
         return ()
     return tuple(piece for stream in streams(text) if (piece := _piece(text.source, stream)) is not None)
 

@@ -90,9 +90,10 @@ _MODELS = (
     r"RTX PRO \d{4}|RTX A?\d{4}(?: Ti)?(?: SUPER)?(?: Ada)?D?|GTX \d{3,4}(?: Ti)?|TITAN \w{1,4}|A\d{2,4}G?(?:-(?:SXM4?|PCIE))?|H\d{2,3}|"
     r"B\d{3}|GB\d{3}|GH\d{3}|L\d{1,2}S?|V100S?|P100|P40|T4|K80|MI\d{2,3}[AX]?|[345]0[5-9]0(?: Ti)?D?"
 )
-_COUNTED = re.compile(rf"(?<![\w.])(\d{{1,2}})\s?[x\u00d7*]\s?({_MAKES}(?:{_MODELS}))(?:s\b|\b)", re.IGNORECASE)
+_CARD = rf"({_MAKES}(?:{_MODELS}))"
+_COUNTED = re.compile(rf"(?<![\w.])(\d{{1,2}})\s?[x\u00d7*]\s?{_CARD}(?:s\b|\b)", re.IGNORECASE)
 _BACKEND = re.compile(r"\bbackend\b\W{1,6}(?:is |was |set to )?['\"]?(gloo|nccl|mpi)\b|\b(gloo|nccl|mpi) backend\b", re.IGNORECASE)
-_MIXED = re.compile(rf"(?<![\w.])({_MAKES}(?:{_MODELS})) ?(?:\+|&) ?(?:\d ?[x\u00d7] ?)?({_MAKES}(?:{_MODELS}))\b", re.IGNORECASE)
+_MIXED = re.compile(rf"(?<![\w.]){_CARD} ?(?:\+|&) ?(?:\d ?[x\u00d7] ?)?{_CARD}\b", re.IGNORECASE)
 _CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock|jarvislabs|AWS|GCP|Azure|EC2|SageMaker|Colab|Kaggle")
 _MODEL = re.compile(r"\b(?:models?|tensors?|weights?|llama\.cpp|GPUs?|copy|copies)\b", re.IGNORECASE)
 _P2P = re.compile(r"\b(?:simple)?p2p|peer", re.IGNORECASE)
@@ -140,8 +141,8 @@ _NO_GDR = re.compile(
 )
 _WSL = re.compile(r"\b(?:on|in|inside|under|using|with|within|via) (?:\w{1,12} )?WSL ?2?\b", re.IGNORECASE)
 _ADDED = re.compile(
-    rf"(?<![\w.])({_MAKES}(?:{_MODELS}))\b[^.;]{{0,60}}?\b(?:adding|add|added|plus|together with|alongside|along with) "
-    rf"(?:a |an |one |my |the )?(?:second |old |extra |additional )?({_MAKES}(?:{_MODELS}))\b",
+    rf"(?<![\w.]){_CARD}\b[^.;]{{0,60}}?\b(?:adding|add|added|plus|together with|alongside|along with) "
+    rf"(?:a |an |one |my |the )?(?:second |old |extra |additional )?{_CARD}\b",
     re.IGNORECASE,
 )
 _IOMMU = re.compile(r"\b(?:IOMMU|AMD-Vi|VT-d|intel_iommu|amd_iommu)\b(.{0,60})", re.IGNORECASE)
@@ -150,6 +151,7 @@ _HINTS = (
     "mismatch", "gpudirect", "gpu direct", "gdr", "peermem", "peer_mem", "correctly", "wsl",
     "adding", "added", "plus", "together", "along", "verif", "silent", "zero", "garbage", "gibberish",
     "backend", "slow", "regress", "p2p", "peer", "wrong", "vast", "runpod", "aws", "gcp", "azure", "lambda",
+    "coreweave", "paperspace", "tensordock", "jarvislabs", "ec2", "sagemaker", "colab", "kaggle",
 )  # fmt: skip
 _EMPHASIS = re.compile(r"(?<![\w*])[_*`]{1,2}(?=[A-Za-z])|(?<=[A-Za-z0-9])[_*`]{1,2}(?![\w*])")
 _COUNT_HINT = re.compile(r"\b[x\u00d7][124]\b|\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
@@ -165,7 +167,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     notes = pasted.Notes(source, stream.lines)
     lines: set[int] = set()
     drivers: set[str] = set()
-    iommu: set[str] = set()
+    translated = False
     num_sentences = num_characters = 0
     above = Line(-1, "")
     for raw in stream.lines:
@@ -182,19 +184,20 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         num_characters += len(text)
         if num_sentences > MOST_PROSE or num_characters > MOST_PROSE_CHARACTERS:
             break
-        said = list(_prose(line, notes, above.text if above.number == line.number - 1 else ""))
+        known = notes.num_added
+        drivers.update(_clauses(line, notes, above.text if above.number == line.number - 1 else ""))
+        _told(line, notes)
+        translated = _iommu(line, notes) == "translated" or translated
         above = line
-        if said:
+        if notes.num_added > known:
             lines.add(line.number)
-        drivers.update(value for what, value in said if what == "driver")
-        iommu.update(value for what, value in said if what == "iommu")
     if not lines:
         return None
     # Two versions in one text are a comparison, not a machine's version.
     driver = drivers.pop() if len(drivers) == 1 else None
     software = Software(driver=driver if driver is not None and "." in driver else None)
-    surroundings = Surroundings(iommu="translated" if iommu else None)
-    says_machine = software.driver or iommu
+    surroundings = Surroundings(iommu="translated" if translated else None)
+    says_machine = software.driver or translated
     return Piece(
         source=source,
         format=FORMAT,
@@ -212,36 +215,41 @@ def _plain(text: str) -> str:
     return in_english(text)
 
 
-def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, str]]:
-    """Notes what a sentence says, and yields (``driver`` or ``iommu``, value) for the machine, and (``seen``, "") for the rest."""
-    text = line.text
+def _moves(line: Line, notes: pasted.Notes) -> set[str]:
+    """Notes what came of going from one version to another; returns of what."""
     moved_subjects: set[str] = set()
-    for sentence in _SENTENCE.split(text):
+    for sentence in _SENTENCE.split(line.text):
         moved = _FROM_TO.search(sentence)
         result = _outcome(sentence) if moved else None
         if moved and result:
             # "after going from A to B it works": A was bad. "since going from A to B it hangs": A was good.
             subject, before, after = moved.groups()
-            bad = result if result not in ("ok", "no_change") else _outcome_word(text) or "fail"
+            bad = result if result not in ("ok", "no_change") else _outcome_word(line.text) or "fail"
             values = {"ok": (bad, "ok"), "no_change": ("no_change", "no_change")}.get(result, ("ok", bad))
             for version, what in zip((before, after), values, strict=True):
                 notes.add(line.number, "outcome", subject=_subject(subject), value=version.rstrip(".,"), outcome=what)
             moved_subjects.add(_subject(subject))
-            yield "seen", ""
+    return moved_subjects
+
+
+def _clauses(line: Line, notes: pasted.Notes, above: str) -> Iterator[str]:
+    """Notes versions, outcomes and symptoms clause by clause, and yields the versions of the driver."""
+    text = line.text
+    moved_subjects = _moves(line, notes)
     last_subject: str | None = None
     for clause in _CLAUSE.split(text):
         outcome = _outcome(clause)
         another = _ANOTHER.search(clause) if last_subject and outcome and not _SUBJECT.search(clause) else None
         if another and last_subject and _is_version(last_subject, another.group(1), clause[another.end() :]):
             notes.add(line.number, "outcome", subject=last_subject, value=another.group(1), outcome=outcome)
-            yield "seen", ""
         for match in _SUBJECT.finditer(clause):
             subject, version = _subject(match.group(1)), match.group(2).rstrip(".+-")
             if not _is_version(subject, version, clause[match.end() :]):
                 continue
             notes.add(line.number, "version.mention", subject=subject, version=version)
             last_subject = subject
-            yield ("driver", version) if subject == "driver" else ("seen", "")
+            if subject == "driver":
+                yield version
             if outcome and subject not in moved_subjects:
                 notes.add(line.number, "outcome", subject=subject, value=version, outcome=outcome)
         variable = INLINE.search(clause)
@@ -252,12 +260,11 @@ def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, s
             variable = INLINE.search(cure)
             if variable:
                 notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome="ok")
-            yield from _boot(line, notes, cure, "ok")
+            _boot(line, notes, cure, "ok")
         elif variable and outcome and (_BY.search(clause) or not re.search(r"\w", clause[: variable.start(1)])):
             notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome=outcome)
-            yield "seen", ""
         if outcome and not unless:
-            yield from _boot(line, notes, clause, outcome)
+            _boot(line, notes, clause, outcome)
         if _ADVICE.search(clause):
             continue
         wrong = _WRONG.search(clause) is not None
@@ -271,46 +278,40 @@ def _prose(line: Line, notes: pasted.Notes, above: str) -> Iterator[tuple[str, s
             symptom = "wrong_data" if wrong else "crash" if outcome == "fail" else outcome
             with_p2p = _P2P.search(whole) is not None or (wrong and _BETWEEN_GPUS.search(whole) is not None)
             notes.add(line.number, "symptom", what=symptom, with_p2p=with_p2p, clause=clause.strip(" #")[:160])
-            yield "seen", ""
+
+
+def _told(line: Line, notes: pasted.Notes) -> None:
+    """Notes what the whole line says of the machine: cards, lanes, peer access, clouds."""
+    text = line.text
     for count, name in _COUNTED.findall(text):
         notes.add(line.number, "gpu.mention", count=int(count), name=" ".join(name.split()))
-        yield "seen", ""
     if _NO_PEER_BUILD.search(text) and _outcome(text) == "ok":
         # llama.cpp built without peer copies is the same experiment as NCCL_P2P_DISABLE=1.
         notes.add(line.number, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome="ok")
-        yield "seen", ""
     for sentence in _SENTENCE.split(text):
         lanes = _LANES.search(sentence)
         if lanes and _GPU_NEAR.search(sentence) and not _MAYBE.search(sentence[max(0, lanes.start() - 50) : lanes.end() + 12]):
             notes.add(line.number, "pcie.told", width=int(lanes[1] or lanes[2] or lanes[3]))
-            yield "seen", ""
     refusal = _REFUSAL.search(text)
     if (refusal or _NO_ACCESS.search(text)) and not _IF.search(text):
         quoted = _REASON.search(refusal.group()) if refusal else None
         notes.add(line.number, "peer.told", access=False, reason=_REASONS[quoted.group()[0].lower()] if quoted else None)
-        yield "seen", ""
     if _NO_GDR.search(text) and not _IF.search(text):
         notes.add(line.number, "gdr.told", enabled=False)
-        yield "seen", ""
     if _WSL.search(text):
         notes.add(line.number, "wsl.mention")
-        yield "seen", ""
     for first, second in (*_MIXED.findall(text), *_ADDED.findall(text)):
         if " ".join(first.lower().split()) != " ".join(second.lower().split()):
             notes.add(line.number, "gpu.mix", first=first, second=second)
-            yield "seen", ""
     backend = _BACKEND.search(text)
     if backend:
         notes.add(line.number, "backend.mention", backend=(backend.group(1) or backend.group(2)).lower())
-        yield "seen", ""
     cloud = _CLOUD.search(text)
     if cloud:
         notes.add(line.number, "cloud.mention", provider=cloud.group())
-        yield "seen", ""
-    yield from _iommu(line, notes)
 
 
-def _boot(line: Line, notes: pasted.Notes, clause: str, outcome: str) -> Iterator[tuple[str, str]]:
+def _boot(line: Line, notes: pasted.Notes, clause: str, outcome: str) -> None:
     """What came of switching the IOMMU or ACS off, or of passing the IOMMU through."""
     for match in _BOOT.finditer(clause):
         state = (match["state"] or "").lower()
@@ -319,7 +320,6 @@ def _boot(line: Line, notes: pasted.Notes, clause: str, outcome: str) -> Iterato
         )
         if value:
             notes.add(line.number, "outcome", subject="acs" if "acs" in match["what"].lower() else "iommu", value=value, outcome=outcome)
-            yield "seen", ""
 
 
 def _is_version(subject: str, version: str, rest: str) -> bool:
@@ -329,10 +329,11 @@ def _is_version(subject: str, version: str, rest: str) -> bool:
     return re.match(r"[2-9]\d\d(?:\.|$)", version) is not None if subject == "driver" else "." in version
 
 
-def _iommu(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
+def _iommu(line: Line, notes: pasted.Notes) -> str | None:
+    """The state of the IOMMU that the line names."""
     match = _IOMMU.search(line.text)
     if not match:
-        return
+        return None
     rest = match.group(1).lower()
     state = None
     if re.match(r"\s?=\s?(?:pt|passthrough)|.{0,30}\bpass-?through", rest):
@@ -345,7 +346,7 @@ def _iommu(line: Line, notes: pasted.Notes) -> Iterator[tuple[str, str]]:
         state = "on"
     if state:
         notes.add(line.number, "iommu.mention", state=state)
-        yield ("iommu", state) if state == "translated" else ("seen", "")
+    return state
 
 
 def _subject(word: str) -> str:

@@ -110,17 +110,22 @@ class Notes:
     Args:
         source: the file.
         lines: the lines; an observation carries the ``text`` of its own, so that it can be shown as evidence.
+
+    Attributes:
+        num_added: facts so far, repeats included: whether a line said anything shows by whether it grew.
     """
 
     def __init__(self, source: str, lines: Iterable[Line] = ()) -> None:
         self._source = source
         self._lines = lines
         self._found: dict[tuple[str, tuple[tuple[str, Scalar], ...]], tuple[int, int]] = {}
+        self.num_added = 0
 
     def add(self, line: int, kind: str, **values: Scalar) -> None:
         """Adds a fact; the same kind with the same values again only counts."""
         key = (kind, tuple(values.items()))
         first, count = self._found.get(key, (line, 0))
+        self.num_added += 1
         self._found[key] = (first, count + 1)
 
     def observations(self) -> tuple[Observation, ...]:

@@ -64,7 +64,7 @@ _MISMATCH = re.compile(
 )
 _SAME = re.compile(r"\b(?:match(?:es)?|identical|correct|verified|data ok|exact)\b", re.IGNORECASE)
 _VERIFY = re.compile(r"Verification error,? ?@? ?(?:element )?\d{1,12}: val = ")
-_TELLING = ("eer", "opy", "pairs", "Verification")
+_TELLING = ("eer", "opy", "pairs", "Verification", "P2P")
 """One of these stands in every line that the patterns above match, ``_ARROW`` apart, which is anchored and quick."""
 _YES = frozenset({"1", "true", "yes", "ok", "supported", "✓", "✔", "✅"})
 _NO = frozenset({"0", "false", "no", "not supported", "✗", "✘", "❌"})

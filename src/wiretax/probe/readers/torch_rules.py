@@ -93,41 +93,23 @@ def _milliseconds(text: str) -> float:
     return int(text) / 1000
 
 
+_SIGNALS = {"kill": 9, "killed": 9, "bus": 7, "bus error": 7, "segv": 11, "segmentation fault": 11, "abrt": 6, "aborted": 6}
+
+
+def _signal(text: str) -> int:
+    """A signal's number, from itself, its name (``KILL`` of SIGKILL) or Linux's words for it."""
+    return _SIGNALS.get(text.lower()) or int(text)
+
+
+_NUMBERS = (
+    "rank other_rank from_rank of local_rank sequence num_elements_in num_elements_out failed_at last_enqueued last_started last_completed "
+    "gpu than code exit_code port joined expected source_gpu target_gpu"
+)
 _TYPES: dict[str, Callable[[str], Scalar]] = {
-    **dict.fromkeys(
-        (
-            "rank",
-            "other_rank",
-            "from_rank",
-            "of",
-            "local_rank",
-            "sequence",
-            "num_elements_in",
-            "num_elements_out",
-            "failed_at",
-            "last_enqueued",
-        ),
-        int,
-    ),
-    **dict.fromkeys(
-        (
-            "last_started",
-            "last_completed",
-            "gpu",
-            "than",
-            "code",
-            "exit_code",
-            "port",
-            "joined",
-            "expected",
-            "signal",
-            "source_gpu",
-            "target_gpu",
-        ),
-        int,
-    ),
+    **dict.fromkeys(_NUMBERS.split(), int),
     **dict.fromkeys(("timeout_seconds", "ran_seconds"), _milliseconds),
     "seconds": float,
+    "signal": _signal,
 }
 
 
@@ -142,6 +124,8 @@ _WHO = (
     r"\[(?:PG (?:ID )?(?P<process_group>\d{1,6}\S{0,80}|\S{1,80})(?: PG GUID [^\]]{1,120}?| \([^()]{1,120}\)"
     r"|[^\]\[]{0,120}?) )?Rank (?P<rank>\d{1,7})\]"
 )
+
+_CUSTOM = r"[Cc]ustom all-?_?reduce"
 
 RULES: tuple[Rule, ...] = (
     _rule(
@@ -273,13 +257,20 @@ RULES: tuple[Rule, ...] = (
         r"(?P<error>killed by signal: Bus(?: error.{0,160}|\s{0,4}$)|out of shared memory|unable to (?:write to file"
         r"|open shared memory object|mmap \d{1,15} bytes from file) </?torch_\w{1,60}>.{0,120})",
     ),
-    _rule("torch.rank_failed", r"mpirun noticed that process rank (?P<rank>\d{1,7}) .{0,200}exited on signal (?P<signal>\d{1,2})"),
-    _rule("torch.rank_failed", r"process (?P<rank>\d{1,7}) terminated with signal SIGKILL", signal=9),
-    _rule("torch.rank_failed", r"process (?P<rank>\d{1,7}) terminated with signal SIGBUS", signal=7),
-    _rule("torch.rank_failed", r"died with <Signals\.SIG\w{2,8}: (?P<signal>\d{1,2})>"),
-    _rule("torch.rank_failed", r"exits with return code = (?P<exit_code>-\d{1,3})\b"),
-    _rule("torch.rank_failed", r"srun: error: \S{1,200}: tasks? (?P<rank>\d{1,7})\S{0,60}: Killed", signal=9),
-    _rule("torch.rank_failed", r"srun: error: \S{1,200}: tasks? (?P<rank>\d{1,7})\S{0,60}: Bus error", signal=7),
+    *(
+        _rule("torch.rank_failed", pattern)
+        for pattern in (
+            r"mpirun noticed that process rank (?P<rank>\d{1,7}) .{0,200}exited on signal (?P<signal>\d{1,2})",
+            r"process (?P<rank>\d{1,7}) terminated with signal SIG(?P<signal>KILL|BUS|SEGV|ABRT)",
+            r"died with <Signals\.SIG\w{2,8}: (?P<signal>\d{1,2})>",
+            r"exits with return code = (?P<exit_code>-\d{1,3})\b",
+            r"srun: error: \S{1,200}: tasks? (?P<rank>\d{1,7})\S{0,60}: (?P<signal>Killed|Bus error|Segmentation fault|Aborted)",
+            r"^\s{0,60}(?:\[\d{1,4}\]:\s{0,60})?rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)",
+            r"failed \(exitcode: (?P<exit_code>-?\d{1,5})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: \d{1,10}\)",
+            r"\] Signal: [A-Z][\w ]{3,30} \((?P<signal>\d{1,2})\)",
+            r"Signal (?P<signal>\d{1,2}) \(SIG\w{1,10}\) received by PID \d{1,10}",
+        )
+    ),
     _rule(
         "launcher.out_of_memory",
         r"Detected \d{1,7} oom[-_]kill events?|srun: error: .{1,240}: Out Of Memory|Reason:\s{1,12}OOMKilled"
@@ -287,10 +278,6 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule("launcher.rank", r"[Ii]nitializing (?:ddp|distributed): GLOBAL_RANK: (?P<rank>\d{1,7}), MEMBER: \d{1,7}/(?P<of>\d{1,7})"),
     _rule("launcher.all_met", r"All (?:distributed|DDP) processes registered|Starting with \d{1,7} processes"),
-    _rule("torch.rank_failed", r"^\s{0,60}(?:\[\d{1,4}\]:\s{0,60})?rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)"),
-    _rule("torch.rank_failed", r"failed \(exitcode: (?P<exit_code>-?\d{1,5})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: \d{1,10}\)"),
-    _rule("torch.rank_failed", r"\] Signal: [A-Z][\w ]{3,30} \((?P<signal>\d{1,2})\)"),
-    _rule("torch.rank_failed", r"Signal (?P<signal>\d{1,2}) \(SIG\w{1,10}\) received by PID \d{1,10}"),
     _rule("loader.few_workers", r"does not have many workers which may be a bottleneck"),
     _rule("ddp.find_unused_parameters", r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused"),
     _rule(
@@ -309,20 +296,16 @@ RULES: tuple[Rule, ...] = (
         r"There is an imbalance between your GPUs|exclude GPU (?P<gpu>\d{1,4}) which has less than \S{1,8} of the memory or cores "
         r"of GPU (?P<than>\d{1,4})",
     ),
-    _rule(
-        "framework.custom_all_reduce",
-        r"[Cc]ustom all-?_?reduce is disabled because it'?s not supported on more than two PCIe", reason="pcie_only",
-    ),
-    _rule("framework.custom_all_reduce", r"[Cc]ustom all-?_?reduce is disabled because your platform lacks GPU P2P", reason="no_p2p"),
-    _rule("framework.custom_all_reduce", r"[Cc]ustom all-?_?reduce is disabled due to an unsupported world size", reason="world_size"),
-    _rule("framework.custom_all_reduce", r"[Cc]ustom all-?_?reduce is disabled because this process group spans", reason="across_nodes"),
-    _rule(
-        "framework.custom_all_reduce",
-        r"[Cc]ustom all-?_?reduce.{0,40}(?:could not be imported|is disabled because of missing)", reason="not_built",
-    ),
-    _rule(
-        "framework.custom_all_reduce",
-        r"(?:[Cc]ustom all-?_?reduce|allreduce) is disabled|Setup Custom allreduce failed", reason="other",
+    *(
+        _rule("framework.custom_all_reduce", pattern, reason=reason)
+        for pattern, reason in (
+            (rf"{_CUSTOM} is disabled because it'?s not supported on more than two PCIe", "pcie_only"),
+            (rf"{_CUSTOM} is disabled because your platform lacks GPU P2P", "no_p2p"),
+            (rf"{_CUSTOM} is disabled due to an unsupported world size", "world_size"),
+            (rf"{_CUSTOM} is disabled because this process group spans", "across_nodes"),
+            (rf"{_CUSTOM}.{{0,40}}(?:could not be imported|is disabled because of missing)", "not_built"),
+            (rf"(?:{_CUSTOM}|allreduce) is disabled|Setup Custom allreduce failed", "other"),
+        )
     ),
     _rule(
         "framework.p2p_switched_off",
@@ -343,10 +326,10 @@ RULES: tuple[Rule, ...] = (
 TELLING = re.compile(
     r"[Ww]atchdog|NCCL|nccl|[Gg]loo|collective|[Bb]arrier|CUDA|CUBLAS|c10d|[Ss]ocket|TCPStore|[Tt]imed out|[Tt]imeout|GPU|[Bb]ackend"
     r"|[Rr]ank|allreduce|all_reduce|all-reduce|DDP|find_unused|reduction|bucket view|ready twice|producing loss|[Rr]edirects|RTX"
-    r"|kernel version|different devices|ECC|NVLink|peer (?:mapping|access)|many workers|kernel image|illegal memory|exitcode|Signal[ :]"
-    r"|hostname to a|connect to|\+cpu|talled|undefined symbol|processes registered|GLOBAL_RANK|signal|return code|srun: |oom[-_]kill"
+    r"|kernel version|different devices|ECC|NVLink|peer (?:mapping|access)|many workers|kernel image|illegal memory|exitcode|[Ss]ignal"
+    r"|hostname to a|connect to|\+cpu|talled|undefined symbol|processes registered|GLOBAL_RANK|return code|srun: |oom[-_]kill"
     r"|OOMKilled|low on memory|P2P access|btl_tcp|allocate MR|create mr|Got completion"
-    r"|rror |driver|initialized|shared memory"
+    r"|rror |driver|initialized|shared memory|</?torch_|forward compat|transport/|got error"
 )
 """A line without any of these words matches no rule."""
 

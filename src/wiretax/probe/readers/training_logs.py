@@ -117,7 +117,8 @@ _RULES: tuple[tuple[str, re.Pattern[str], tuple[tuple[int, str, float], ...]], .
 _MANY_STEPS = 200
 """A shorter progress bar may count epochs."""
 _HINTS = (
-    "/s", "s/", "train_", "batch size", "Num examples", "Accumulation", "time: ", "Time", "SamplesPerSec", "time (ms)", "elapsed time",
+    "/s", "s/", "train_", "batch size", "Num examples", "Accumulation",
+    "optimization steps", "time: ", "Time", "SamplesPerSec", "time (ms)", "elapsed time",
     "TFLOP", "tps:", "mg/sec", "ms/step", "wps", "torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", "horovodrun", "loss",
     "orld", "DataLoader", "Num GPUs", "processes", "Speed:",
 )  # fmt: skip

@@ -203,3 +203,8 @@ def test_a_fault_names_the_driver_of_its_device() -> None:
     line = "[ 120.1] nvidia 0000:21:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0020 address=0xd0e00000 flags=0x0020]"
     (entry,) = [entry for piece in read(text(line)) for entry in piece.observations]
     assert (entry.values["driver"], entry.values["device"]) == ("nvidia", "00000000:21:00.0")
+
+
+def test_a_lost_gpu_may_be_told_by_the_device_alone() -> None:
+    (piece,) = read(text("[ 12.345678] nvidia 0000:3b:00.0: GPU has fallen off the bus"))
+    assert [(entry.kind, entry.values["pci_bus_id"]) for entry in piece.observations] == [("gpu.lost", "00000000:3B:00.0")]

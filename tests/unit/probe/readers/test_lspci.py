@@ -169,3 +169,13 @@ def test_the_tree_shows_which_gpus_share_an_uplink() -> None:
 @pytest.mark.parametrize("content", ["", "-[0000:00]-+-00.0  Intel Corporation Device", "\\-[0000:00] text", "a -[ b ] 0000: c"])
 def test_a_tree_without_gpus_says_nothing(content: str) -> None:
     assert lspci_tree.read(text(content)) == ()
+
+
+def test_accelerators_without_a_display_are_gpus_too() -> None:
+    line = "c{}:00.0 Processing accelerators: Advanced Micro Devices, Inc. [AMD/ATI] Aqua Vanjaram [Instinct MI300X] (rev 01)"
+    (piece,) = lspci.read(text(line.format(1) + "\n" + line.format(2)))
+    assert piece.machine is not None
+    assert [(gpu.name, gpu.pci_bus_id) for gpu in piece.machine.gpus] == [
+        ("Instinct MI300X", "00000000:C1:00.0"),
+        ("Instinct MI300X", "00000000:C2:00.0"),
+    ]

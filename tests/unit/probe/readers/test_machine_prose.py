@@ -159,3 +159,9 @@ def test_cures_and_moves_between_versions(content: str, expected: list[tuple[Any
 def test_wrong_data_has_many_names(content: str) -> None:
     (symptom,) = [entry for piece in read(text(content)) for entry in values(piece, "symptom")]
     assert symptom["what"] == "wrong_data" and symptom["with_p2p"] is True
+
+
+@pytest.mark.parametrize("provider", ["TensorDock", "SageMaker", "Colab", "RunPod", "vast.ai"])
+def test_every_cloud_it_knows_is_heard(provider: str) -> None:
+    (piece,) = read(text(f"I rented two cards on {provider} yesterday"))
+    assert [entry.values["provider"] for entry in piece.observations if entry.kind == "cloud.mention"] == [provider]

@@ -95,3 +95,7 @@ def test_bare_pairs_count_once_peer_access_was_spoken_of() -> None:
     rows = "0 -> 1: True\n1 -> 0: False\n"
     assert [entry["access"] for entry in observed("peer access:\n" + rows)] == [True, False]
     assert observed("epochs:\n" + rows) == []
+
+
+def test_a_heading_may_call_it_p2p_access() -> None:
+    assert [entry["access"] for entry in observed("P2P access:\n0 1 True\n1 0 False")] == [True, False]

@@ -359,3 +359,32 @@ def test_stack_frames_and_announcements_are_not_reported_as_unknown() -> None:
 )
 def test_ordinary_text_is_left_alone(line: str) -> None:
     assert observed(line) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGKILL", {"rank": 2, "signal": 9}),
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGSEGV", {"rank": 0, "signal": 11}),
+        ("srun: error: node-1: task 3: Bus error (core dumped)", {"rank": 3, "signal": 7}),
+        ("srun: error: node-1: tasks 0-3: Segmentation fault (core dumped)", {"rank": 0, "signal": 11}),
+        ("CalledProcessError: Command '['python']' died with <Signals.SIGABRT: 6>.", {"signal": 6}),
+    ],
+)
+def test_the_signal_that_ended_a_rank_has_its_number(line: str, values: dict[str, Any]) -> None:
+    kind, found = only(line)
+    assert (kind, found) == ("torch.rank_failed", values)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("RuntimeError: unable to write to file </torch_11_22>: No space left on device (28)", "torch.shared_memory"),
+        ("RuntimeError: unable to mmap 1024 bytes from file </torch_11_22>: Cannot allocate memory (12)", "torch.shared_memory"),
+        ("forward compatibility was attempted on non supported HW", "torch.cuda_init"),
+        ("RuntimeError: [../transport/tcp/pair.cc:598] Connection closed by peer", "torch.gloo_error"),
+        ("store->get('0:0') got error: Broken pipe", "torch.store_closed"),
+    ],
+)
+def test_a_message_without_any_of_the_common_words_is_not_passed_over(line: str, kind: str) -> None:
+    assert only(line)[0] == kind

@@ -206,3 +206,8 @@ def test_a_bar_may_scale_its_rate() -> None:
 )
 def test_a_command_uses_the_gpus_of_all_its_hosts(command: str, expected: list[tuple[int, str]]) -> None:
     assert facts(f"$ {command}\n100%|####| 1000/1000 [10:00<00:00, 1.66it/s]", "training.run", "num_gpus", "program") == expected
+
+
+def test_the_steps_of_a_trainer_are_those_of_the_command() -> None:
+    content = "$ torchrun --nproc_per_node=2 train.py\n  Total optimization steps = 435"
+    assert facts(content, "training.steps", "steps", "num_gpus") == [(435, 2)]
