@@ -191,3 +191,48 @@ def listing(*names: str, mig: dict[int, list[str]] | None = None) -> str:
         for place, profile in enumerate((mig or {}).get(index, ())):
             lines.append(f"  MIG {profile:<11} Device {place:2d}: (UUID: MIG-{place:08x}-1a2b-3c4d-5e6f-0123456789ab)")
     return "\n".join(lines) + "\n"
+
+
+def rocm_bandwidth(*, access: int, distance: str, rate: str = "N/A") -> str:
+    """``rocm-bandwidth-test`` of one CPU and two GPUs: whether these reach each other, how far apart they are, and what a copy does."""
+    return f"""          RocmBandwidthTest Version: 2.6.0
+
+          Launch Command is: /opt/rocm/bin/rocm-bandwidth-test (rocm_bandwidth -a + rocm_bandwidth -A)
+
+
+          Device: 0,  AMD EPYC 7542 32-Core Processor
+          Device: 1,  Radeon RX 7900 XTX,  GPU-XX,  83:0.0
+          Device: 2,  Radeon RX 7900 XTX,  GPU-XX,  03:0.0
+
+          Inter-Device Access
+
+          D/D       0         1         2
+
+          0         1         1         1
+
+          1         1         1         {access}
+
+          2         1         {access}         1
+
+
+          Inter-Device Numa Distance
+
+          D/D       0         1         2
+
+          0         0         20        20
+
+          1         20        0         {distance}
+
+          2         20        {distance}       0
+
+
+          Unidirectional copy peak bandwidth GB/s
+
+          D/D       0           1           2
+
+          0         N/A         28.411      28.410
+
+          1         29.013      649.528     {rate}
+
+          2         29.016      {rate}         636.462
+"""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from diagnosed import Variant, assert_complete, run_of, said, wrong
+from real_texts import rocm_bandwidth
 
 BOUND = "communication-bound"
 _P2P = ("p2p-*",)
@@ -68,6 +69,17 @@ VARIANTS = [
     Variant("N times slower", {"a": "DDP is 4 times slower than a single GPU here.\n"}, [[BOUND]], _P2P),
     Variant("twice as slow", {"a": "With 2 GPUs training is twice as slow as with 1 GPU.\n"}, [[BOUND]], _P2P),
     Variant("N times faster", {"a": "DDP is 3 times faster than a single GPU here.\n"}, [], ["*"]),
+    Variant("two jobs at once", {"a": "The box has 2 GPUs. One model on 1 GPU trains normally; two models at once, 1 GPU each on the 2 GPUs, are 2X slower.\n"}, [["needs-measurement"]], [BOUND]),
+    # --- lists, one with the other
+    Variant("respectively, counts behind", {"a": "The estimated time is 2h, 6h, 8h for 1GPU, 2GPU, 8GPU respectively.\n"}, [[BOUND]], _P2P),
+    Variant("respectively, counts in front", {"a": "Training takes less with 1, 2, and 4 GPUs (60, 36, 20 min respectively). At 8 GPUs training takes about 30 min.\n"}, [[BOUND]], _P2P),
+    Variant("respectively, good", {"a": "1, 2 and 4 GPUs reach 100, 195 and 380 samples/s in total respectively\n"}, [], ["*"]),
+    Variant("respectively, not as many", {"a": "1, 2 and 4 GPUs take 60 and 55 min respectively\n"}, [], ["*"]),
+    # --- other tools' lists
+    Variant("llama.cpp's list", {"a": "ggml_cuda_init: found 2 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes\n  Device 1: NVIDIA GeForce RTX 4070 Ti SUPER, compute capability 8.9, VMM: yes\n"}, [["gpus-differ"]], _P2P),
+    Variant("rocm-bandwidth-test, no access", {"a": rocm_bandwidth(access=0, distance="N/A")}, [["p2p-unsupported*"]], ["p2p-disabled-by-environment"]),
+    Variant("rocm-bandwidth-test, bridge", {"a": rocm_bandwidth(access=1, distance="15")}, [["healthy"]], ["*"]),
+    Variant("rocm-bandwidth-test, PCIe", {"a": rocm_bandwidth(access=1, distance="40")}, [["amd-pcie-only"]], ["*"]),
     # --- stages of ZeRO against each other, by time
     Variant("stage 3 by steps", {"a": "3张A100，zero stage3 训练20个steps需要20分钟\nzero stage2 训练20个steps只要17秒\n"}, [[BOUND, "fsdp-over-pcie"]], _P2P),
     Variant("stage 3, bold", {"a": "zero2 正常 10个steps 花了6**秒**\nzero3 非常慢，10个steps花了10**分钟**\n"}, [[BOUND, "fsdp-over-pcie"]], _P2P),

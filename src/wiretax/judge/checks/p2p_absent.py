@@ -180,7 +180,8 @@ def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Findin
     told = () if refused or said else seen.of(run, "peer.told", access=False)
     if not refused and (not (said or told) or mig or any(_refused(machine).values())):
         return
-    shown = [evidence(f"{facts.pairs_text(refused)}: cudaDeviceCanAccessPeer says no", "machine.pairs")] if refused else []
+    asked = "the driver" if seen.is_amd(run) else "cudaDeviceCanAccessPeer"
+    shown = [evidence(f"{facts.pairs_text(refused)}: {asked} says no", "machine.pairs")] if refused else []
     # A log that refuses what the driver's own matrix grants is of another time or another machine.
     confidence: Confidence = "likely" if told or (promised and not refused) else "certain"
     if promised and not refused:
@@ -196,7 +197,13 @@ def _cuda_refuses(run: Run, machine: Machine, mig: list[int]) -> Iterator[Findin
         # A sentence may speak of cards in general, or of another machine.
         severity="info" if told else "warning",
         confidence=confidence,
-        title=_whom(machine, refused, seen.of(run, "nccl.p2p_disabled"), bool(seen.of(run, "peer.access", all_pairs=True, access=False))),
+        title=_whom(
+            "The driver" if seen.is_amd(run) else "CUDA",
+            machine,
+            refused,
+            seen.of(run, "nccl.p2p_disabled"),
+            bool(seen.of(run, "peer.access", all_pairs=True, access=False)),
+        ),
         evidence=(*shown, *seen.lines((*said, *told), 2), *_rest(said)),
         effect=staged_effect(run),
         remedy=remedy,
@@ -246,14 +253,14 @@ def _rest(said: tuple[Observation, ...]) -> tuple[Evidence, ...]:
     return (evidence(f"{count} such lines" + (f", of {len(named)} pairs" if named else ""), said[0].source),)
 
 
-def _whom(machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observation, ...], all_stated: bool) -> str:
+def _whom(who: str, machine: Machine, refused: list[tuple[int, int]], lines: tuple[Observation, ...], all_stated: bool) -> str:
     """Which pairs: a log has one line for each direction of a pair, and each rank may print it."""
     total = len(facts.unordered_pairs(machine)) or len(machine.gpus) * (len(machine.gpus) - 1) // 2
     ends = [(seen.whole(o, "source_gpu"), seen.whole(o, "target_gpu")) for o in lines]
     named = {(min(a, b), max(a, b)) for a, b in ends if a is not None and b is not None}
     count = sum(seen.whole(o, "count") or 1 for o in lines)
     if refused:
-        return f"CUDA refuses peer access for {len(refused)} of {max(total, len(refused))} pairs"
+        return f"{who} refuses peer access for {len(refused)} of {max(total, len(refused))} pairs"
     if named:
         of_all = f" of {max(total, len(named))}" if total else ""
         return f"The driver refuses peer access for {len(named)}{of_all} pair{'' if len(named) == 1 and not total else 's'} (NCCL's log)"

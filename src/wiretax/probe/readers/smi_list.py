@@ -1,4 +1,4 @@
-"""Reads ``nvidia-smi -L``, MIG devices included, and the same lines in ``collect_env``.
+"""Reads ``nvidia-smi -L``, MIG devices included, the same lines in ``collect_env``, and the list with which llama.cpp starts.
 
 Observations:
     ``mig.device``: ``gpu``, ``device`` (its number on that GPU), ``profile`` (``3g.40gb``), ``uuid``.
@@ -20,6 +20,8 @@ GPU_LINE = re.compile(r"\s{0,12}GPU\s?#?(\d{1,3}):\s{1,4}(\S[^(]{0,80}?)\s{0,4}(
 """A GPU with its name and, mostly, its UUID: the first line of a device in ``-L`` and in ``nvlink``."""
 _MIG_LINE = re.compile(r"\s{0,12}MIG\s{1,8}([\w.+]{3,30})\s{1,12}Device\s{1,4}(\d{1,2}):\s{1,4}\(UUID:\s?([^()]{1,90})\)?")
 _VENDOR = re.compile(r"nvidia|tesla|geforce|quadro|rtx|gtx|titan|grid|[ahlvb]\d{2,3}\b|gh200|gb[23]00", re.IGNORECASE)
+_CUDA_DEVICE = re.compile(r"\s{0,12}Device (\d{1,3}): ((?:NVIDIA|Tesla|GeForce|Quadro)\s[^,]{1,60}), compute capability \d")
+"""llama.cpp's list; its numbers are CUDA's."""
 _OTHER_COMMAND = re.compile(r"\s*(?:NVML: )?(?:Link \d|.{0,40}nv-?link (?:information|queries)|Device does not have)", re.IGNORECASE)
 
 
@@ -56,7 +58,7 @@ def _pieces(source: str, stream: Stream) -> list[Piece]:
         found, notes, last = _List(), pasted.Notes(source, stream.lines), None
 
     for position, line in enumerate(stream.lines):
-        if "GPU" not in line.text and "MIG" not in line.text:
+        if "GPU" not in line.text and "MIG" not in line.text and "Device" not in line.text:
             continue
         mig = _MIG_LINE.match(line.text)
         if mig and last is not None:
@@ -65,7 +67,7 @@ def _pieces(source: str, stream: Stream) -> list[Piece]:
             found.gpus[last] = _with_mig(found.gpus[last])
             found.lines.add(line.number)
             continue
-        gpu = gpu_of(line)
+        gpu = gpu_of(line) or _cuda_device(line)
         if gpu is None or _begins_other_command(stream.lines, position):
             continue
         before = found.gpus.get(gpu.index)
@@ -87,6 +89,11 @@ def gpu_of(line: Line) -> Gpu | None:
     if uuid is None and not _VENDOR.search(name):
         return None
     return Gpu(index=int(index), name=name.strip(), uuid=uuid)
+
+
+def _cuda_device(line: Line) -> Gpu | None:
+    match = _CUDA_DEVICE.match(line.text) if len(line.text) < 300 else None
+    return Gpu(index=int(match[1]), cuda_ordinal=int(match[1]), name=match[2]) if match else None
 
 
 def _with_mig(gpu: Gpu) -> Gpu:

@@ -195,3 +195,36 @@ def currency(unit: str) -> str:
     """The code of a currency from a unit such as ``EUR/h`` or a sign."""
     signs = {"€": "EUR", "$": "USD", "£": "GBP"}
     return next((code for sign, code in signs.items() if sign in unit), re.split(r"[\s/]", unit)[0].upper())
+
+
+def respectively(tokens: list[Word]) -> tuple[list[tuple[int, Word]], list[Word]]:
+    """Counts and figures of "2h, 6h and 8h for 1, 2 and 8 GPUs respectively", one with the other, and the words beside them.
+
+    No pairs where there are not as many figures as counts.
+    """
+    runs: list[list[Word]] = [[]]
+    for word in tokens:
+        if word.kind in ("number", "quantity", "count"):
+            if runs[-1] and runs[-1][-1].kind != "number" and runs[-1][-1].kind != word.kind:
+                runs.append([])  # "4 GPUs (60, 36, 20 min)"
+            runs[-1].append(word)
+        elif word.kind != "separator" and runs[-1]:
+            runs.append([])
+    lists = [run for run in runs if len(run) > 1]
+    counts = next((run for run in lists if run[-1].kind == "count"), None)
+    figures = next((run for run in lists if run[-1].kind == "quantity" and run[-1].dimension in (*RATES, "seconds")), None)
+    if counts is None or figures is None or len(counts) != len(figures):
+        return [], tokens
+    last = figures[-1]
+    scale = (last.si_value or 0.0) / (last.value or 1.0)
+    paired = []
+    for count, figure in zip(counts, figures, strict=True):
+        if count.value is None or not count.value.is_integer() or figure.value is None:
+            return [], tokens
+        own = figure if figure.kind == "quantity" else None
+        paired.append((int(count.value), own or _in_unit_of(figure, last, scale)))
+    return paired, [word for word in tokens if word not in counts and word not in figures]
+
+
+def _in_unit_of(figure: Word, last: Word, scale: float) -> Word:
+    return Word("quantity", figure.text, figure.start, figure.value, last.unit, last.dimension, (figure.value or 0.0) * scale)

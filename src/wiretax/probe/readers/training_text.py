@@ -45,6 +45,7 @@ from wiretax.probe.readers.training_clauses import (
     may_count,
     measured,
     parts,
+    respectively,
     several,
     split,
     with_units,
@@ -66,7 +67,7 @@ _FIGURE = re.compile(
 _WORDS = ("saw-tooth", "sawtooth", "util", "idle", "workers", "ssd", "hdd", "dataloader", "data loader", "pin_memory")
 _PREDICTED = re.compile(
     r"\bT\s?[=≈~]|\bpredict|\btheoretical|(?<!as )(?<!than )(?<!not )\bexpected\b(?!\))|\bideal\b|"
-    r"\bestimated? (?!around|at|about)|\bformula\b",
+    r"\bestimated? (?!around|at|about|(?:training |end )?time)|\bformula\b",
     re.IGNORECASE,
 )
 _LIMIT = re.compile(r"\b(?:theoretical\w{0,3}|peak|limit|spec\w{0,9}|up to|should|expected?)\b", re.IGNORECASE)
@@ -206,6 +207,10 @@ class _Line:
         tokens = words(text)
         if len(measured(tokens)) > _MOST_FIGURES:
             return self._found
+        if "respectively" in text or "\u5206\u522b" in text:
+            listed, tokens = respectively(tokens)
+            for count, figure in listed:
+                self._quantities([figure], Context(num_gpus=count), [figure])
         head, tokens = head_and_rest(tokens)
         around = context_of(head).over(self._heading)
         if any(word.kind == "colon" for word in tokens):
@@ -413,7 +418,7 @@ class _Line:
             counts = [int(word.value or 0) for word in words(text) if word.kind == "count"]
             named = (ratio.group(1) or "").lower()
             factor = float(_SPOKEN.get(named, named)) if named else 1 + float(ratio.group(3)) / 100
-            base = counts[1] if len(counts) > 1 else None
+            base = counts[1] if len(counts) == 2 else None
             count = counts[0] if counts else None
             if counts == [1] and _THAN_ONE.search(text, ratio.end()):
                 count, base = None, 1
