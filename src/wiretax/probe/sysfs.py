@@ -25,7 +25,8 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
 VENDORS = {0x10DE: "NVIDIA", 0x1002: "AMD"}
 _GPU_CLASSES = (0x0300, 0x0302, 0x0380, 0x1200)
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_NO_WIDTH = (0, 63, 255)  # what the kernel prints where the port reports none
+NO_WIDTH = (0, 63, 255)
+"""What Linux and lspci print where the port reports none."""
 _PORT_KINDS: dict[int, HopKind] = {0x4: "root_port", 0x5: "switch_up", 0x6: "switch_down", 0x7: "bridge", 0x8: "bridge"}
 _PCIE_CAPABILITY, _ACS_CAPABILITY = 0x10, 0x000D
 _ACS_REDIRECTS = 0x04 | 0x08  # P2P request redirect, P2P completion redirect (PCIe base specification, 7.7.11.3)
@@ -177,7 +178,7 @@ def _link(device: Path) -> PcieLink:
         else:
             missing[f"{name}generation"] = f"no {now}_link_speed in /sys" if speed is None else f"Linux says {speed[:40]!r}"
         width = read_int(device / f"{now}_link_width")
-        if width is None or width in _NO_WIDTH or width < 0:
+        if width is None or width in NO_WIDTH or width < 0:
             missing[f"{name}width"] = f"no {now}_link_width in /sys" if width is None else f"Linux reports no width ({width})"
         else:
             values[f"{name}width"] = width

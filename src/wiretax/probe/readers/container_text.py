@@ -75,8 +75,9 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     if not lines:
         return None
     shm = facts.get("shm")
-    if facts.get("ShmSize") and facts.get("IpcMode") != "host":
-        shm = int(str(facts["ShmSize"]))
+    inspected = str(facts.get("ShmSize", ""))
+    if inspected.isdecimal() and facts.get("IpcMode") != "host":
+        shm = int(inspected)
     container = facts.get("container")
     surroundings = Surroundings(
         container=str(container) if container else None,

@@ -32,6 +32,7 @@ _SET = re.compile(rf"\s*(?:{PROMPT})?(?:-\s)?{_SETTERS}?['\"]?{NAME}\s?=\s?{_VAL
 _SEVERAL = re.compile(rf"\s*(?:{PROMPT})?{_SETTERS}")
 _NEXT = re.compile(rf"\s{{0,4}}(?:(?:;|&&)\s{{0,4}})?(?:{_SETTERS})?['\"]?(\w{{1,80}})={_VALUE}['\"]?(?=[\s;&]|$)")
 _NO_MORE = re.compile(rf";?{_END}")
+_UNSET = frozenset({"unset", "none", "null", "undefined", "n/a", "-", "<unset>"})
 _NAMED = re.compile(NAME)
 _YAML = re.compile(rf"\s*{NAME}:\s{{1,4}}['\"]?([^'\"\s]{{1,120}})['\"]?\s*$")
 _KUBERNETES_NAME = re.compile(rf"\s*-\s{{1,4}}name:\s{{1,4}}['\"]?{NAME}['\"]?\s*$")
@@ -107,7 +108,7 @@ def _variables(lines: tuple[Line, ...], position: int, used: set[int]) -> dict[s
     if text.count("=") > 1 and (several := _several(text)):
         return several
     match = _YAML.match(text) if ":" in text else None
-    if match:
+    if match and match.group(2).lower() not in _UNSET:
         return {match.group(1): match.group(2)}
     match = _KUBERNETES_NAME.match(text) if "name:" in text else None
     if match and position + 1 < len(lines) and len(lines[position + 1].text) < 300:

@@ -22,7 +22,7 @@ from wiretax.model.machine import Gpu, PcieHop, PcieLink, Surroundings
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Stream, mentions, streams
-from wiretax.probe.sysfs import pcie_generation
+from wiretax.probe.sysfs import NO_WIDTH, pcie_generation
 
 FORMAT = "lspci"
 _DEVICE = re.compile(
@@ -51,7 +51,7 @@ class _Device:
     description: str
     kind: str
     line: int
-    links: dict[str, tuple[str, int, str | None]] = field(default_factory=dict)
+    links: dict[str, tuple[str, int | None, str | None]] = field(default_factory=dict)
     group: int | None = None
     numa: int | None = None
     driver: str | None = None
@@ -168,7 +168,7 @@ def _detail(text: str, number: int, devices: list[_Device], acs: list[tuple[bool
             devices.append(device)
         words = [word for word in (speed_word, width_word) if word]
         word = "downgraded" if "downgraded" in words else words[0] if words else None
-        device.links[what] = (speed, int(width), word)
+        device.links[what] = (speed, int(width) if int(width) not in NO_WIDTH else None, word)
         return True
     for pattern, name in ((_GROUP, "group"), (_NUMA, "numa")):
         match = pattern.match(text)

@@ -30,7 +30,7 @@ from wiretax.probe.nvml_words import cuda_version
 from wiretax.probe.readers import json_text
 from wiretax.probe.readers.pasted import Notes, explained, machine, pci_bus_id, positive
 from wiretax.probe.readers.piece import Piece, Text
-from wiretax.probe.readers.streams import Line, streams
+from wiretax.probe.readers.streams import Line, mentions, streams
 
 FORMAT = "nvbandwidth"
 NUM_BYTES = 512 * 2**20
@@ -83,7 +83,7 @@ def read(text: Text) -> tuple[Piece, ...]:
     in_reports: frozenset[int] = frozenset().union(*(document.numbers(text) for document, _ in reports))
     for stream in streams(text):
         lines = tuple(Line(line.number, line.text[:_MAX_LINE]) for line in stream.lines if line.number not in in_reports)
-        if any("memcpy" in line.text or "nvbandwidth" in line.text for line in lines):
+        if any(mentions(line.text, ("memcpy", "memory latency", "nvbandwidth")) for line in lines):
             found += _read(text.source, lines)
     found += [_from_json(text, document, report) for document, report in reports]
     return tuple(found)

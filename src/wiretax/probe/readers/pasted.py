@@ -195,7 +195,7 @@ def pcie_link(current_generation: str | None, max_generation: str | None, curren
 
     def digits(value: str | None) -> int | None:
         match = re.search(r"\d+", said(value) or "")
-        return int(match.group()) if match and int(match.group()) <= 32 else None
+        return int(match.group()) if match and 1 <= int(match.group()) <= 32 else None
 
     return PcieLink(
         generation=digits(current_generation),

@@ -329,7 +329,7 @@ TELLING = re.compile(
     r"|kernel version|different devices|ECC|NVLink|peer (?:mapping|access)|many workers|kernel image|illegal memory|exitcode|[Ss]ignal"
     r"|hostname to a|connect to|\+cpu|talled|undefined symbol|processes registered|GLOBAL_RANK|return code|srun: |oom[-_]kill"
     r"|OOMKilled|low on memory|P2P access|btl_tcp|allocate MR|create mr|Got completion"
-    r"|rror |driver|initialized|shared memory|</?torch_|forward compat|transport/|got error"
+    r"|rror |driver|initialized|shared memory|</?torch_|forward compat|transport/|enqueued|process_group|Starting with|got error"
 )
 """A line without any of these words matches no rule."""
 

@@ -154,7 +154,7 @@ _TOKEN = re.compile(
     rf"|(?P<card>\b(?:RTX|GTX)\s?(?:PRO )?A?\d{{3,4}}(?: ?Ti)?(?: ?SUPER)?s?\b)"
     rf"|(?P<setting>\b(?-i:[A-Z][A-Z0-9]{{1,12}}_[A-Z0-9_]{{1,40}})=[^\s:;,|)]{{1,40}})"
     rf"|(?P<money>[€$£]\s?(?:{_NUMBER})\s?(?:/|per)\s?(?:GPU[- ]?)?h(?:(?:ou)?rs?)?\b)"
-    rf"|(?P<number>(?<![\w.])(?:{_NUMBER})(?:(?-i:[kKM])(?=\s?(?:tok|im|sam|/|\s)))?)"
+    rf"|(?P<number>(?<![\w.])(?<!\d[,'\u2019])(?:{_NUMBER})(?:(?-i:[kKM])(?=\s?(?:tok|im|sam|/|\s)))?)"
     rf"|(?P<wire>\b(?:{_alternation(_WIRES)}))"
     rf"|(?P<scope>\b(?:{_alternation(_SCOPES)})\b)"
     rf"|(?P<strategy>\b(?:{_alternation(STRATEGIES)})\b)"

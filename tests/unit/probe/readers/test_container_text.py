@@ -93,3 +93,8 @@ def test_a_sentence_that_names_the_command_starts_no_container(line: str) -> Non
 @pytest.mark.parametrize("line", ["docker run ubuntu:22.04 nvidia-smi", "I start it as `docker run --rm img` there"])
 def test_a_command_without_settings_has_the_default_size(line: str) -> None:
     assert around(read(text(line))[0]).dev_shm_bytes == 64 * 2**20
+
+
+@pytest.mark.parametrize("value", ["true", '"large"', '""'])
+def test_a_size_that_is_no_number_is_none(value: str) -> None:
+    assert around(read(text(f'  "ShmSize": {value},'))[0]).dev_shm_bytes is None

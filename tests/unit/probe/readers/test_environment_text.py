@@ -119,3 +119,8 @@ def test_a_line_may_set_several_variables(line: str) -> None:
 )
 def test_what_may_be_a_heading_a_comparison_or_a_comment_sets_nothing(line: str) -> None:
     assert all(piece.machine is None for piece in read(text(line)))
+
+
+@pytest.mark.parametrize("line", ["NCCL_P2P_DISABLE: None", "NCCL_P2P_DISABLE: unset"])
+def test_a_list_may_say_that_a_variable_is_not_set(line: str) -> None:
+    assert read(text(line)) == ()

@@ -179,3 +179,9 @@ def test_accelerators_without_a_display_are_gpus_too() -> None:
         ("Instinct MI300X", "00000000:C1:00.0"),
         ("Instinct MI300X", "00000000:C2:00.0"),
     ]
+
+
+def test_a_link_without_a_width_has_none() -> None:
+    (piece,) = lspci.read(text("01:00.0 3D controller: NVIDIA Corporation GH100 [H100]\n\t\tLnkSta:\tSpeed unknown, Width x0"))
+    assert piece.machine is not None
+    assert (piece.machine.gpus[0].pcie.generation, piece.machine.gpus[0].pcie.width) == (None, None)

@@ -225,3 +225,13 @@ def test_the_json_report() -> None:
 )
 def test_a_report_of_nonsense_is_read_without_a_crash(changes: dict[str, Any]) -> None:
     assert read(report(**changes)).format == "nvbandwidth JSON"
+
+
+def test_a_table_of_latencies_alone_is_read() -> None:
+    lines = "memory latency SM CPU(row) <-> GPU(column) (ns)\n           0         1\n 0    787.99    812.50\n"
+    pieces, _ = read_bytes("x", lines.encode())
+    found = [entry.values for piece in pieces for entry in piece.observations if entry.kind == "nvbandwidth.latency"]
+    assert [(values["target_gpu"], values["latency_seconds"]) for values in found] == [
+        (0, pytest.approx(787.99e-9)),
+        (1, pytest.approx(812.5e-9)),
+    ]

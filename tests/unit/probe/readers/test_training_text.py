@@ -283,3 +283,8 @@ def test_a_comma_parts_thousands_or_stands_for_the_point(line: str, expected: li
 
 def test_a_price_may_have_a_decimal_comma() -> None:
     assert facts("Vast: 4x 4090 at \u20ac0,58/h", "price", "amount_per_hour", "currency") == [(0.58, "EUR")]
+
+
+@pytest.mark.parametrize("figure", ["1.234,5", "1'234.5", "1\u2019234"])
+def test_the_end_of_a_number_is_no_number(figure: str) -> None:
+    assert facts(f"{figure} tokens/s on 2 GPUs", "training.rate", "value") == []
