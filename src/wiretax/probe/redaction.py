@@ -16,7 +16,7 @@ _IPV6 = re.compile(r"(?<![\w:])((?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4})(?![\
 _MAC = re.compile(r"\b[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}\b")
 _PATH = re.compile(r"(?<![\w.:/~-])~?(/[^\s:;,'\"<>|()\[\]{}=]+)")
 _DOMAIN = re.compile(
-    r"\b(?=[\w.-]*[a-zA-Z])(?:[a-zA-Z0-9](?:[\w-]*[a-zA-Z0-9])?\.)+"
+    r"(?<!\w)(?<!\w[.-])(?:\w(?:[\w-]*\w)?\.)+"  # tried once for each name, however long it is
     r"(?:com|net|org|edu|gov|io|ai|dev|cloud|local|internal|lan|corp|intra|home|de|fr|uk|eu|jp|cn|in|ru|ch|nl|us|ca|au|kr)\b",
     re.IGNORECASE,
 )

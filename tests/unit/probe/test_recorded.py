@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import time
 
 import msgspec
 import pytest
@@ -147,3 +148,24 @@ def test_a_host_that_names_nobody_is_not_searched_for_in_sentences() -> None:
 def test_where_published_machines_come_from_is_kept() -> None:
     machine = shipped_machine("rtx4090x4")
     assert redact(machine).origin_note == machine.origin_note
+
+
+@pytest.mark.parametrize("unit", ["1.", "a.b-", "abc.def", "ab:", "a.b+", "/a", "_"])
+def test_a_long_value_is_redacted_in_time_that_grows_with_its_length(unit: str) -> None:
+    began = time.perf_counter()
+    Redactor().text(unit * (100_000 // len(unit)))
+    assert time.perf_counter() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("at node-3.example.com:29500", "at <host>:29500"),
+        ("*.example.com", "*.<host>"),
+        ("_ldap._tcp.example.com", "<host>"),
+        ("foo-.example.com", "foo-.<host>"),
+        ("libnccl.so.2.28 log.txt", "libnccl.so.2.28 log.txt"),
+    ],
+)
+def test_names_of_the_network_are_redacted_wherever_they_begin(text: str, redacted: str) -> None:
+    assert Redactor().text(text) == redacted
