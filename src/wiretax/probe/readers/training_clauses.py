@@ -15,6 +15,13 @@ _GOES_ON = frozenset({"it", "i", "we", "they", "this", "takes", "shows", "gives"
 """Words that follow a count which leaves out what it counts ("with two it takes 9 hours")."""
 
 
+_COLLECTIVE = re.compile(
+    r"\b(all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|broadcast|send[-_/ ]?recv)\b", re.IGNORECASE
+)
+_OPERATIONS = {
+    name.replace("_", ""): name for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
+}
+_MEASURE = re.compile(r"\b(bus|alg(?:orithm)?)[_ ]?b(?:w|andwidth)\b", re.IGNORECASE)
 _MAY_COUNT = re.compile(
     r"\d\s?(?:[x\u00d7]|-)?\s?(?:GPU|gpu|[cC]ard|[dD]evice|[rR]ank|[pP]roc|[nN]ode|[mM]achine|[hH]ost|[sS]erver|A\d|H\d|V\d|L\d|RTX|GTX|Tesla|T[iI]|[x\u00d7])|"
     r"[kKnN]=\d|=\s?\d|--\w|DDP|FSDP|\bd?dp\b|\bfsdp\b|\bDP\b|SHARD|ZeRO|zero|[pP]arallel|[hH]orovod|[dD]eep[sS]peed|\b[tT][pP]\b|\bPP\b|"
@@ -189,6 +196,27 @@ def with_units(clause: list[Word], lender: Word | None) -> list[Word]:
             "quantity", word.text, word.start, word.value, unit.unit, unit.dimension, word.value * scale, per_gpu=unit.per_gpu
         )
     return result
+
+
+def operation_in(text: str) -> str | None:
+    """The first collective that a text names, in our spelling."""
+    match = _COLLECTIVE.search(text)
+    return _OPERATIONS[re.sub(r"[-_ /]", "", match.group(1).lower())] if match else None
+
+
+def measure_in(text: str) -> str | None:
+    """``busbw`` or ``algbw``, whichever a text names first."""
+    match = _MEASURE.search(text)
+    return None if match is None else f"{match.group(1).lower()[:3]}bw"
+
+
+def rates_of(dimension: str | None, value: float | None) -> dict[str, Scalar]:
+    """A rate under the name of its dimension; steps both ways round."""
+    rates: dict[str, Scalar] = {str(dimension): value}
+    other = {"steps_per_second": "seconds_per_step", "seconds_per_step": "steps_per_second"}.get(str(dimension))
+    if other and value:
+        rates[other] = 1 / value
+    return rates
 
 
 def currency(unit: str) -> str:

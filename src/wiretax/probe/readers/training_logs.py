@@ -23,8 +23,8 @@ from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import MOST_PROSE, Line, Stream, mentions, streams
-from wiretax.probe.readers.training_clauses import Context, context_of, may_count
-from wiretax.probe.readers.training_words import words
+from wiretax.probe.readers.training_clauses import RATES, Context, context_of, may_count, rates_of
+from wiretax.probe.readers.training_words import unit_of, words
 
 FORMAT = "training log"
 _F = r"(\d{1,9}(?:\.\d{1,12})?)"
@@ -263,15 +263,12 @@ class _Reader:
             return  # a download
         if scaled:
             value, unit = value * _PREFIXES[scaled["prefix"]], f"{scaled['what']}/s"
+        known = unit_of(unit.replace("ex/s", "examples/s"))
+        if known is None or known[0] not in RATES:
+            return  # "epoch/s" or "file/s": not of steps
         total = int(match.group("total"))
         context = context_of(words(label)).over(heading).over(run.context)
-        per_second = unit.lower().endswith("/s")
-        samples = unit.lower() in ("examples/s", "samples/s", "img/s", "imgs/s", "ex/s")
-        rate: dict[str, Scalar] = {"value": value, "unit": unit}
-        if samples:
-            rate["samples_per_second"] = value
-        elif value:
-            rate |= {"steps_per_second": value if per_second else 1 / value, "seconds_per_step": 1 / value if per_second else value}
+        rate: dict[str, Scalar] = {"value": value, "unit": unit, **rates_of(known[0], value * known[1])}
         rate |= {
             "steps": int(match.group("done")),
             "elapsed_seconds": _clock(match.group("elapsed")),

@@ -20,8 +20,7 @@ from wiretax.model.observation import Scalar
 from wiretax.probe.readers import pasted
 from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, Stream, streams
-from wiretax.probe.readers.training_clauses import Context, context_of, may_count
-from wiretax.probe.readers.training_text import COLLECTIVE
+from wiretax.probe.readers.training_clauses import Context, context_of, may_count, measure_in, operation_in, rates_of
 from wiretax.probe.readers.training_words import Dimension, Word, number_of, unit_of, words
 
 FORMAT = "a table of timings"
@@ -191,7 +190,7 @@ def _is_about_gpus(table: _Table, columns: list[_Column]) -> bool:
 
 def _is_rate(heading: str) -> bool:
     names_measure = _MEASURE_HEADING.search(heading)
-    return names_measure is not None and (COLLECTIVE.search(heading) is not None or names_measure.group().lower() in ("busbw", "algbw"))
+    return names_measure is not None and (operation_in(heading) is not None or names_measure.group().lower() in ("busbw", "algbw"))
 
 
 def _unit_in_cells(heading: str, cells: list[str]) -> tuple[Dimension, float, str] | None:
@@ -327,8 +326,8 @@ def _note(number: int, value: float, column: _Column, context: Context, label: s
             unit=column.unit,
             num_gpus=context.num_gpus,
             setting=setting.group() if setting else None,
-            operation=_operation(f"{column.heading} {table.title}"),
-            measure=_measure(f"{column.heading} {table.title}"),
+            operation=operation_in(f"{column.heading} {table.title}"),
+            measure=measure_in(f"{column.heading} {table.title}"),
             **{str(column.dimension): measured},
         )
     elif column.dimension == "seconds":
@@ -345,8 +344,8 @@ def _note(number: int, value: float, column: _Column, context: Context, label: s
         notes.add(
             number,
             "bandwidth.collective",
-            operation=_operation(f"{column.heading} {table.title}"),
-            measure=_measure(f"{column.heading} {table.title}"),
+            operation=operation_in(f"{column.heading} {table.title}"),
+            measure=measure_in(f"{column.heading} {table.title}"),
             backend=backend,
             value=value,
             unit=column.unit,
@@ -356,23 +355,8 @@ def _note(number: int, value: float, column: _Column, context: Context, label: s
     else:
         per_gpu = column.unit is not None and re.search(r"/\s?(?:gpu|device|process)|per (?:gpu|device)", column.heading, re.IGNORECASE)
         scope = "per_process" if per_gpu else "global" if context.num_gpus == 1 else context.scope or "unknown"
-        rates: dict[str, Scalar] = {str(column.dimension): measured}
-        if column.dimension == "steps_per_second" and measured:
-            rates["seconds_per_step"] = 1 / measured
-        elif column.dimension == "seconds_per_step" and measured:
-            rates["steps_per_second"] = 1 / measured
+        rates = rates_of(column.dimension, measured)
         notes.add(number, "training.rate", value=value, unit=column.unit, **rates, scope=scope, **tags)
-
-
-def _operation(text: str) -> str | None:
-    match = COLLECTIVE.search(text)
-    return re.sub(r"[-_ /]+", "_", match.group(1).lower()) if match else None
-
-
-def _measure(text: str) -> str | None:
-    return (
-        "algbw" if re.search(r"alg(?:orithm)? ?b", text, re.IGNORECASE) else "busbw" if re.search(r"bus ?b", text, re.IGNORECASE) else None
-    )
 
 
 def _workload(table: _Table) -> str | None:

@@ -43,8 +43,11 @@ from wiretax.probe.readers.training_clauses import (
     head_and_rest,
     is_to,
     may_count,
+    measure_in,
     measured,
+    operation_in,
     parts,
+    rates_of,
     respectively,
     several,
     split,
@@ -72,10 +75,6 @@ _PREDICTED = re.compile(
 )
 _LIMIT = re.compile(r"\b(?:theoretical\w{0,3}|peak|limit|spec\w{0,9}|up to|should|expected?)\b", re.IGNORECASE)
 """Words in front of a bandwidth that make it a limit and no measurement."""
-COLLECTIVE = re.compile(
-    r"\b(all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|broadcast|send[-_/ ]?recv)\b", re.IGNORECASE
-)
-_MEASURE = re.compile(r"\b(busbw|bus bandwidth|algbw|algorithm bandwidth)\b", re.IGNORECASE)
 _RATIO = re.compile(
     r"(\d{1,4}(?:\.\d{1,3})?|twice|two|three|four)(?:\s?[x\u00d7]\s| times |(?<=twice) )(slower|faster|as slow)|"
     r"(\d{1,3})\s?% (slower|faster)",
@@ -341,11 +340,7 @@ class _Line:
         if not (context.num_gpus or context.num_hosts or context.strategy or context.wire) and not self._says_training:
             return
         scope = "per_process" if word.per_gpu or context.scope == "per_process" else "global" if context.num_gpus == 1 else context.scope
-        rates: dict[str, Scalar] = {str(word.dimension): word.si_value}
-        if word.dimension == "steps_per_second" and word.si_value:
-            rates["seconds_per_step"] = 1 / word.si_value
-        elif word.dimension == "seconds_per_step" and word.si_value:
-            rates["steps_per_second"] = 1 / word.si_value
+        rates = rates_of(word.dimension, word.si_value)
         self._add("training.rate", context, value=word.value, unit=word.unit, **rates, scope=scope or "unknown")
 
     def _seconds(self, word: Word, context: Context, steps: Word | None) -> None:
@@ -362,7 +357,7 @@ class _Line:
                 self._phases.setdefault(str(context.phase), word.si_value)
                 if context.phase == "step" and (context.num_gpus or context.num_hosts):
                     # "each iteration takes 300 ms" is a rate as well, to be set beside that of other counts.
-                    rates = {"seconds_per_step": word.si_value, "steps_per_second": 1 / word.si_value}
+                    rates = rates_of("seconds_per_step", word.si_value)
                     self._add("training.rate", context, value=word.value, unit=f"{word.unit}/step", **rates, scope="unknown")
         elif context.num_gpus is not None or context.num_hosts is not None or context.strategy is not None:
             per = context.phase if context.phase in ("epoch", "run") else None
@@ -385,14 +380,14 @@ class _Line:
             return
         if _LIMIT.search(self._text[max(0, word.start - 40) : word.start]):
             return
-        operation, measure = COLLECTIVE.search(self._text), _MEASURE.search(self._text)
+        operation, measure = operation_in(self._text), measure_in(self._text)
         if operation or measure:
             backend = context.wire if context.wire in ("nccl", "gloo") else None
             self._add(
                 "bandwidth.collective",
                 context,
-                operation=re.sub(r"[-_ /]+", "_", operation.group(1).lower()) if operation else None,
-                measure=None if measure is None else "algbw" if measure.group(1).lower().startswith("alg") else "busbw",
+                operation=operation,
+                measure=measure,
                 backend=backend,
                 value=word.value,
                 unit=word.unit,

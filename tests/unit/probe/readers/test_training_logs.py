@@ -211,3 +211,20 @@ def test_a_command_uses_the_gpus_of_all_its_hosts(command: str, expected: list[t
 def test_the_steps_of_a_trainer_are_those_of_the_command() -> None:
     content = "$ torchrun --nproc_per_node=2 train.py\n  Total optimization steps = 435"
     assert facts(content, "training.steps", "steps", "num_gpus") == [(435, 2)]
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("tok/s", [(None, None, 5.0)]),
+        ("seq/s", [(None, 5.0, None)]),
+        ("batch/s", [(5.0, None, None)]),
+        ("s/step", [(0.2, None, None)]),
+        ("epoch/s", []),
+        ("s/epoch", []),
+        ("file/s", []),
+    ],
+)
+def test_a_bar_counts_what_its_unit_says(unit: str, expected: list[tuple[float | None, ...]]) -> None:
+    content = f"2 GPUs\n100%|####| 600/600 [02:00<00:00,  5.00{unit}]"
+    assert facts(content, "training.rate", "steps_per_second", "samples_per_second", "tokens_per_second") == expected

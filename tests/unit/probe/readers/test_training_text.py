@@ -288,3 +288,17 @@ def test_a_price_may_have_a_decimal_comma() -> None:
 @pytest.mark.parametrize("figure", ["1.234,5", "1'234.5", "1\u2019234"])
 def test_the_end_of_a_number_is_no_number(figure: str) -> None:
     assert facts(f"{figure} tokens/s on 2 GPUs", "training.rate", "value") == []
+
+
+@pytest.mark.parametrize(
+    ("spelling", "expected"),
+    [
+        ("allreduce busbw", ("all_reduce", "busbw")),
+        ("All-Reduce bus bandwidth", ("all_reduce", "busbw")),
+        ("reducescatter algbw", ("reduce_scatter", "algbw")),
+        ("all to all algorithm bandwidth", ("all_to_all", "algbw")),
+        ("sendrecv", ("send_recv", None)),
+    ],
+)
+def test_a_collective_has_one_name_however_it_is_written(spelling: str, expected: tuple[str, str | None]) -> None:
+    assert facts(f"{spelling} 22 GB/s on 2 GPUs", "bandwidth.collective", "operation", "measure") == [expected]
