@@ -31,7 +31,7 @@ _F = r"(\d{1,9}(?:\.\d{1,12})?)"
 _TQDM = re.compile(
     rf"\b(?P<done>\d{{1,9}})/(?P<total>\d{{1,9}})"
     rf" \[(?P<elapsed>\d{{1,3}}:\d\d(?::\d\d)?)"
-    rf"<[^,\]]{{1,20}},\s{{0,3}}{_F}\s?(?P<unit>[a-zA-Z]{{1,12}}/s|s/[a-zA-Z]{{1,12}})"
+    rf"<[^,\]]{{1,20}},\s{{0,3}}{_F}\s?(?P<unit>[a-zA-Z]{{1,12}}/s|s/[a-zA-Z]{{1,12}})(?![a-zA-Z])"
 )
 _SCALED = re.compile(r"(?P<prefix>[kMG])(?P<what>B|it|ex|examples|samples|tok|tokens|img|imgs)/s|B/s")
 """What tqdm makes of a rate when it is told to count bytes or to scale."""
