@@ -31,6 +31,7 @@ _END = r"\s*\\?\s*(?:#.{0,200})?$"
 _SET = re.compile(rf"\s*(?:{PROMPT})?(?:-\s)?{_SETTERS}?['\"]?{NAME}\s?=\s?{_VALUE}['\"]?{_END}")
 _SEVERAL = re.compile(rf"\s*(?:{PROMPT})?{_SETTERS}")
 _NEXT = re.compile(rf"\s{{0,4}}(?:(?:;|&&)\s{{0,4}})?(?:{_SETTERS})?['\"]?(\w{{1,80}})={_VALUE}['\"]?(?=[\s;&]|$)")
+_UNSETS = re.compile(rf"\s*(?:{PROMPT})?unset\s{{1,4}}(?:-v )?([\w ]{{1,400}});?\s*$")
 _NO_MORE = re.compile(rf";?{_END}")
 _UNSET = frozenset({"unset", "none", "null", "undefined", "n/a", "-", "<unset>"})
 _NAMED = re.compile(NAME)
@@ -66,6 +67,13 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         named = _CONF.search(text) if "nccl.conf" in text else None
         if named:
             conf_file = named.group(1)
+            lines.add(line.number)
+            continue
+        gone = _UNSETS.match(text) if "unset" in text else None
+        if gone and any(_NAMED.fullmatch(name) for name in gone.group(1).split()):
+            for name in gone.group(1).split():
+                environment.pop(name, None)
+                visible = None if name == "CUDA_VISIBLE_DEVICES" else visible
             lines.add(line.number)
             continue
         variables = _variables(stream.lines, position, lines)

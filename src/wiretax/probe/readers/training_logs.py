@@ -107,6 +107,7 @@ _RULES: tuple[tuple[str, re.Pattern[str], tuple[tuple[int, str, float], ...]], .
     ("megatron", re.compile(rf"elapsed time per iteration \(ms\): {_F}"), ((1, "step", 1e-3),)),
     ("megatron", re.compile(rf"throughput per GPU \(TFLOP/s/GPU\): {_F}"), ((1, "flops_per_second_each", 1e12),)),
     ("nanogpt", re.compile(rf"\biter \d{{1,9}}: loss [\d.]{{1,12}}, time {_F}ms"), ((1, "step", 1e-3),)),
+    ("modded-nanogpt", re.compile(rf"\bstep:\d{{1,9}}(?:/\d{{1,9}})? .{{0,120}}?\bstep_avg:\s?{_F}ms"), ((1, "step", 1e-3),)),
     ("torchtitan", re.compile(r"\bstep:\s{0,6}\d{1,9}\s.{0,120}?\btps: (\d[\d,]{0,12})"), ((1, "tokens_per_second_each", 1.0),)),
     ("horovod", re.compile(rf"Total img/sec on \d{{1,5}} \w{{1,8}}\(s\): {_F}"), ((1, "samples_per_second_all", 1.0),)),
     ("horovod", re.compile(rf"Img/sec per \w{{1,8}}: {_F}"), ((1, "samples_per_second_each", 1.0),)),
@@ -118,7 +119,7 @@ _MANY_STEPS = 200
 """A shorter progress bar may count epochs."""
 _HINTS = (
     "/s", "s/", "train_", "batch size", "Num examples", "Accumulation",
-    "optimization steps", "time: ", "Time", "SamplesPerSec", "time (ms)", "elapsed time",
+    "optimization steps", "step_avg:", "time: ", "Time", "SamplesPerSec", "time (ms)", "elapsed time",
     "TFLOP", "tps:", "mg/sec", "ms/step", "wps", "torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", "horovodrun", "loss",
     "orld", "DataLoader", "Num GPUs", "processes", "Speed:",
 )  # fmt: skip

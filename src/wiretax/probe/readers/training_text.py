@@ -59,7 +59,7 @@ from wiretax.probe.readers.words_in_english import in_english
 FORMAT = "training timings in words"
 _NOT_PROSE = re.compile(
     r"NCCL (?:INFO|WARN|TRACE|ERROR)|Watchdog|WorkNCCL|NVRM|systemd\[| kernel: |^\s*File \"|'train_runtime'|\[Hardware Error\]|MiB /|"
-    r"^\s*\+-|NVIDIA-SMI|Link \d{1,2}[:,]|^#\s+nThread|avg bus bandwidth|Speed: [\d.]{1,9} samples/sec",
+    r"^\s*\+-|NVIDIA-SMI|Link \d{1,2}[:,]|^#\s+nThread|avg bus bandwidth|\bstep_avg:|Speed: [\d.]{1,9} samples/sec",
     re.IGNORECASE,
 )
 _FIGURE = re.compile(

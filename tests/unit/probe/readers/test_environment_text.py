@@ -124,3 +124,9 @@ def test_what_may_be_a_heading_a_comparison_or_a_comment_sets_nothing(line: str)
 @pytest.mark.parametrize("line", ["NCCL_P2P_DISABLE: None", "NCCL_P2P_DISABLE: unset"])
 def test_a_list_may_say_that_a_variable_is_not_set(line: str) -> None:
     assert read(text(line)) == ()
+
+
+def test_what_is_unset_again_is_not_set() -> None:
+    (piece,) = read(text("$ export NCCL_P2P_DISABLE=1\n$ export NCCL_DEBUG=INFO\n$ unset NCCL_P2P_DISABLE FOO"))
+    assert software(piece).nccl_environment == {"NCCL_DEBUG": "INFO"}
+    assert piece.understood == {1, 2, 3}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pasted_text import case, text
+from wiretax.probe.readers.input import read_bytes
 from wiretax.probe.readers.piece import Text
 from wiretax.probe.readers.training_logs import read
 
@@ -228,3 +229,9 @@ def test_the_steps_of_a_trainer_are_those_of_the_command() -> None:
 def test_a_bar_counts_what_its_unit_says(unit: str, expected: list[tuple[float | None, ...]]) -> None:
     content = f"2 GPUs\n100%|####| 600/600 [02:00<00:00,  5.00{unit}]"
     assert facts(content, "training.rate", "steps_per_second", "samples_per_second", "tokens_per_second") == expected
+
+
+def test_the_mean_step_is_the_step_and_the_time_so_far_is_not() -> None:
+    pieces, _ = read_bytes("x", b"step:500/1480 train_time:12500ms step_avg:25.00ms\n")
+    found = [(o.kind, o.values["phase"], o.values["seconds"]) for piece in pieces for o in piece.observations]
+    assert found == [("training.phase", "step", 0.025)]
