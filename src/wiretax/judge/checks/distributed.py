@@ -12,6 +12,8 @@ from wiretax.model.finding import Finding
 from wiretax.model.observation import Observation
 from wiretax.model.run import Run
 
+_CRASHES = frozenset({4, 8, 11})
+"""SIGILL, SIGFPE and SIGSEGV: the program's own; SIGTERM and SIGABRT are mostly the launcher's or the watchdog's."""
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 
 
@@ -311,6 +313,19 @@ def _first_causes(run: Run) -> Iterator[Finding]:
             remedy="Fewer data loader workers, no copy of the data set in each rank, a larger memory limit of the container or job.",
             confirm="sudo dmesg | grep -i 'killed process'",
         )
+    crashed = [o for o in seen.of(run, "torch.rank_failed") if (o.values.get("signal") or _signal_of(o)) in _CRASHES]
+    if crashed:
+        yield Finding(
+            code="rank-died",
+            severity="problem",
+            confidence="certain",
+            title=f"A rank crashed (signal {seen.whole(crashed[0], 'signal') or _signal_of(crashed[0])})",
+            evidence=seen.lines(crashed, 4),
+            effect="All other ranks hang until their watchdog ends them.",
+            remedy="Read its own last lines, in C++ as well (`python -X faulthandler`): mostly a library built for another version of "
+            "torch, CUDA or Python, or a full /dev/shm in a container.",
+            confirm="sudo dmesg | grep -iE 'segfault|trap|killed process'",
+        )
     unused = seen.of(run, "ddp.unused_parameters")
     if unused:
         yield Finding(
@@ -325,6 +340,7 @@ def _first_causes(run: Run) -> Iterator[Finding]:
         )
     yield from _announced(run)
     late = [*seen.of(run, "torch.store_timeout"), *seen.of(run, "torch.barrier_missed")]
+    yield from _still_waiting(run, late)
     refused = seen.of(run, "torch.connect_failed")
     if late or (refused and not seen.of(run, "torch.nccl_missing")):
         yield Finding(
@@ -344,6 +360,31 @@ def _first_causes(run: Run) -> Iterator[Finding]:
 def _is_gpu_memory(message: str) -> bool:
     """Whether NCCL's words mean the memory of the GPU; "Cannot allocate memory" is the host's, or a limit."""
     return re.search(r"out of memory|Failed to CUDA (?:m|c)alloc", message) is not None
+
+
+def _signal_of(failed: Observation) -> int | None:
+    """The signal that a negative exit code stands for, as Python and the launchers count."""
+    code = seen.whole(failed, "exit_code")
+    return -code if code is not None and code < 0 else None
+
+
+def _still_waiting(run: Run, late: list[Observation]) -> Iterator[Finding]:
+    """Ranks that told again and again how many have come, and never that all have."""
+    waiting = [o for o in seen.of(run, "torch.store_waiting") if (seen.whole(o, "joined") or 0) < (seen.whole(o, "expected") or 0)]
+    if not waiting or late or seen.of(run, "launcher.all_met") or seen.of(run, "nccl.init"):
+        return
+    last = waiting[-1]
+    yield Finding(
+        code="rendezvous-failed",
+        severity="warning",
+        confidence="likely",
+        title=f"Only {seen.whole(last, 'joined')} of {seen.whole(last, 'expected')} ranks have come, and the others wait",
+        evidence=seen.lines(waiting, 4),
+        effect="The job stands at its start until the last rank comes, or its time is over.",
+        remedy="Look for the ranks that do not wait here: did they start on every host, with this world size and a rank of their own, and "
+        "did one fail before it came this far?",
+        confirm="grep -c 'Waiting in store based barrier' RANK_LOGS",
+    )
 
 
 def _announced(run: Run) -> Iterator[Finding]:

@@ -199,6 +199,21 @@ def _xid(run: Run) -> Iterator[Finding]:
             remedy="Reset the GPUs or reboot; if it returns, reseat bridge or board, or return the machine.",
             confirm="sudo dmesg | grep -iE 'xid|sxid' && nvidia-smi nvlink -e",
         )
+        return
+    lesser = seen.of(run, "nvswitch.sxid")
+    if lesser:
+        codes = sorted({code for o in lesser if (code := seen.whole(o, "code")) is not None})
+        yield Finding(
+            code="nvlink-xid",
+            severity="info",
+            confidence="likely",
+            title=f"The kernel log holds errors of an NVSwitch, none called fatal (SXid {', '.join(map(str, codes))})",
+            evidence=seen.lines(lesser, 4),
+            effect="One that passes costs nothing; one that returns ends the job that uses the link.",
+            remedy="Look up the number in NVIDIA's guide to the fabric manager, and for an Xid of a GPU at the same time; reset GPUs and "
+            "switches, or reboot, when it returns.",
+            confirm="sudo dmesg | grep -iE 'xid|sxid' && nvidia-smi nvlink -e",
+        )
 
 
 def _nvlink_code(xid: Observation) -> int | None:

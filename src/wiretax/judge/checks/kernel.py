@@ -13,10 +13,12 @@ LOST = frozenset({79})
 MEMORY = frozenset({48, 64, 94, 95, 140})
 PENDING = frozenset({63})
 HUNG = frozenset({119, 120})
-APPLICATION = frozenset({13, 31, 43, 45, 68})
+APPLICATION = frozenset({13, 31, 43, 45, 68, 109})
+ECHO = frozenset({154})
 """Numbers of NVIDIA's Xid list (https://docs.nvidia.com/deploy/xid-errors): 79 fallen off the bus; 48, 94, 95 uncorrectable memory
-errors, 63 and 64 row remapping, 140 unrecovered ECC; 119 and 120 the GPU's own processor does not answer; 13, 31, 43, 45 and 68
-mostly follow from a fault of the program or from its end."""
+errors, 63 and 64 row remapping, 140 unrecovered ECC; 119 and 120 the GPU's own processor does not answer; 13, 31, 43, 45, 68 and
+109 (a time-out of the switch between programs) mostly follow from a fault of the program or from its end; 154 only says what to do
+about the one before it."""
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -231,7 +233,7 @@ def _sees_no_gpu(error: str) -> bool:
 def _application(xids: tuple[Observation, ...]) -> Iterator[Finding]:
     # Xid 45 that names another as its cause is only the end of that one's victims.
     found = [o for o in _coded(xids, APPLICATION) if seen.whole(o, "previous") is None]
-    if not found or len(found) < len(xids):
+    if not found or len(found) < len([o for o in xids if seen.whole(o, "code") not in ECHO]):
         return
     codes = ", ".join(str(code) for code in sorted({seen.whole(o, "code") or 0 for o in found}))
     yield Finding(

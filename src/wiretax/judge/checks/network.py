@@ -17,6 +17,7 @@ _VIRTUAL = re.compile(
     r"^(?:docker|br-|virbr|veth|cni|flannel|cali|tun|tap|wg|zt|tailscale|vmnet|vbox|lxc|podman|lo$|CloudflareWARP)", re.IGNORECASE
 )
 _RDMA_DEVICE = re.compile(r"^(?:mlx[45]|bnxt_re|irdma|efa|rdmap|hfi1|qedr|cxgb|erdma|mlx5_bond)", re.IGNORECASE)
+_BRIDGES = tuple(ipaddress.ip_network(one) for one in ("172.17.0.0/16", "192.168.122.0/24"))
 _ENOUGH_MEMLOCK_BYTES = 2**30
 _REFUSED = re.compile(r"bad address|not supported", re.IGNORECASE)
 
@@ -112,6 +113,7 @@ def _verbs(run: Run) -> Iterator[Finding]:
     """Calls of the RDMA library that failed: connecting two cards, opening one, registering the GPU's memory."""
     calls = seen.warnings(run, "ib_call")
     connecting = [o for o in calls if re.search(r"modify_qp|create_ah", seen.text(o, "call"))]
+    connecting += seen.of(run, "rdma.not_connected")
     if connecting:
         yield Finding(
             code="check-fabric",
@@ -252,7 +254,8 @@ def _interface(run: Run) -> Iterator[Finding]:
         yield _mpi_interface(of_mpi)
     chosen = [*seen.of(run, "nccl.bootstrap"), *seen.of(run, "nccl.interface", net="Socket", index=0)]
     odd = [o for o in chosen if _VIRTUAL.match(seen.text(o, "interface"))]
-    towards = [o for o in failures if _is_private_bridge(seen.text(o, "address"))]
+    own = _inside_one_host(run)
+    towards = [o for o in failures if _is_private_bridge(seen.text(o, "address")) or _bare(seen.text(o, "address")) in own]
     if failures and (odd or towards):
         yield _wrong_interface(failures, odd or towards, "problem", "likely")
     elif odd and across_hosts(run):
@@ -301,15 +304,24 @@ def _mpi_interface(failures: list[Observation]) -> Finding:
 
 
 def _is_private_bridge(address: str) -> bool:
-    """Docker's default networks and loopback: addresses that mean another machine on each host."""
-    match = re.match(r"(\d{1,3}(?:\.\d{1,3}){3})", address)
-    if not match:
-        return False
+    """Docker's default networks, loopback and link-local: addresses that mean another machine on each host, or none elsewhere."""
     try:
-        found = ipaddress.ip_address(match[1])
+        found = ipaddress.ip_address(_bare(address))
     except ValueError:
         return False
-    return found.is_loopback or found in ipaddress.ip_network("172.17.0.0/16") or found in ipaddress.ip_network("192.168.122.0/24")
+    return found.is_loopback or found.is_link_local or any(found in network for network in _BRIDGES if found.version == network.version)
+
+
+def _bare(address: str) -> str:
+    """The address without port, brackets and scope: ``fe80::1%veth3<37919>`` and ``10.0.0.2:8080`` as NCCL and MPI print them."""
+    match = re.match(r"\[?(\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]{2,39})", address)
+    return match[1] if match else address
+
+
+def _inside_one_host(run: Run) -> frozenset[str]:
+    """Addresses of bridges and the like in NCCL's own list: what a peer cannot reach there, no other host answers at."""
+    listed = (*seen.of(run, "nccl.interface"), *seen.of(run, "network.interface"))
+    return frozenset(_bare(seen.text(o, "address")) for o in listed if _VIRTUAL.match(seen.text(o, "interface") or seen.text(o, "name")))
 
 
 def _rdma_hardware(run: Run) -> tuple[Observation, ...]:

@@ -12,6 +12,7 @@ nvbandwidth.total        name, gpu, bytes_per_second: all to one, one to all, ow
 nvbandwidth.latency      name, source_gpu, target_gpu, latency_seconds: a load by an SM, not a copy
 nvbandwidth.wrong_data   test, text: the copied data was not what was sent
 nvbandwidth.failure      test, text
+nvbandwidth.process      num_ranks: at least so many processes, each with a GPU of its own (multinode)
 nvbandwidth.unit         unit: not known, the matrix was left alone
 ======================== =======================================================================================================
 """
@@ -40,7 +41,7 @@ _VERSION = re.compile(r"\s*nvbandwidth Version: (\S{1,40})")
 _DRIVER = re.compile(r"\s*Driver Version: (\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)\s*$")
 _CUDA = re.compile(r"\s*CUDA (Runtime|Driver) Version: (\d{4,6})\s*$")
 _DEVICE = re.compile(
-    r"\s*(?:Process \d{1,6} \([^)]{1,80}\): )?[Dd]evice (?P<index>\d{1,3}): (?P<name>[^(\n]{1,80}?)\s*"
+    r"\s*(?:Process (?P<process>\d{1,6}) \([^)]{1,80}\): )?[Dd]evice (?P<index>\d{1,3}): (?P<name>[^(\n]{1,80}?)\s*"
     r"(?:\((?P<bus>[0-9a-fA-F:.]{7,16})\).{0,80})?$"
 )
 _LISTED = re.compile(r"(?P<index>\d{1,3}): (?P<name>[^(\n]{1,80}?) ?\((?P<bus>[0-9a-fA-F:.]{7,16})\)(?:: \((?P<host>[^()]{1,255})\))?")
@@ -112,7 +113,7 @@ def _read(source: str, lines: tuple[Line, ...]) -> list[Piece]:
             seen.notes.add(line.number, "nvbandwidth.test", name=test or "unnamed", status="waived")
         elif _WRONG.search(line.text):
             seen.notes.add(line.number, "nvbandwidth.wrong_data", test=test, text=line.text.strip()[:300])
-        elif ran and _FAILURE.search(line.text):
+        elif _FAILURE.search(line.text):
             seen.notes.add(line.number, "nvbandwidth.failure", test=test, text=line.text.strip()[:300])
         elif not _heading(line, seen):
             continue
@@ -129,6 +130,8 @@ def _heading(line: Line, seen: _Found) -> bool:
         if match[1] == "Driver":
             seen.cuda = cuda_version(int(match[2]))
     elif match := _DEVICE.match(line.text):
+        if match["process"]:
+            seen.notes.add(line.number, "nvbandwidth.process", num_ranks=int(match["process"]) + 1)
         _add_gpu(match, seen)
     elif not (_VERSION.match(line.text) or _HARMLESS.match(line.text)):
         return False

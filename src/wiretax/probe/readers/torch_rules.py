@@ -26,6 +26,7 @@ torch.gloo_loopback          gloo fell back to the loopback address
 torch.connect_failed         host, port, error
 mpi.connect_failed           address, error: Open MPI's own connection between hosts
 torch.store_timeout          text, joined, expected
+torch.store_waiting          joined, expected: ranks wait at the start for those that have not come
 torch.store_closed           rank, error: the store at rank 0 closed the connection while this rank asked it for NCCL's id
 torch.device_guess           rank: the rank's GPU is not known when the first collective runs
 torch.cuda_error             error, code
@@ -35,7 +36,7 @@ torch.gpu_unsupported        gpu, capability: this torch has no kernels for the 
 torch.out_of_memory          gpu, tried, capacity
 torch.shared_memory          error: a loader's worker ran out of shared memory
 launcher.rank                rank, of: Lightning announces a rank before all meet
-launcher.all_met             Lightning: all ranks have met
+launcher.all_met             all ranks have met, says Lightning or torch
 launcher.out_of_memory       Slurm, Kubernetes or Ray ended a process for want of host memory
 torch.rank_failed            rank, local_rank, exit_code, signal
 loader.few_workers           Lightning's advice; it stands in many healthy logs
@@ -50,7 +51,8 @@ framework.p2p_switched_off   framework: P2P and InfiniBand are switched off by t
 framework.old_kernel         found, needed: a Linux kernel on which processes hang (accelerate's warning)
 framework.peer_refused       source_gpu, target_gpu: Paddle could not switch peer access on
 rdma.gpu_buffer              perftest took its buffer from a GPU
-rdma.not_registered          error: perftest could not register its buffer with the network card
+rdma.not_registered          error: perftest or UCX could not register its buffer with the network card
+rdma.not_connected           error: two network cards could not be joined
 framework.nccl               version: what a framework says it uses
 ============================ ===================================================================================================
 """
@@ -211,6 +213,15 @@ RULES: tuple[Rule, ...] = (
         r"{0,120}|connect\(\) timed out\. Original timeout was \d{1,12} ms",
     ),
     _rule(
+        "torch.store_timeout",
+        r"Timed out initializing process group in store based barrier.{0,120}world_size=(?P<expected>\d{1,7}), "
+        r"(?:worker_count|num_workers_joined)=(?P<joined>\d{1,7})",
+    ),
+    _rule(
+        "torch.store_waiting",
+        r"Waiting in store based barrier.{0,120}world_size=(?P<expected>\d{1,7}), (?:worker_count|num_workers_joined)=(?P<joined>\d{1,7})",
+    ),
+    _rule(
         "torch.store_closed",
         r"store->get\(.{1,40}\) got error: (?P<error>Connection reset by peer|Broken pipe|Failed to recv|Connection was likely closed)",
     ),
@@ -266,6 +277,7 @@ RULES: tuple[Rule, ...] = (
             r"exits with return code = (?P<exit_code>-\d{1,3})\b",
             r"srun: error: \S{1,200}: tasks? (?P<rank>\d{1,7})\S{0,60}: (?P<signal>Killed|Bus error|Segmentation fault|Aborted)",
             r"^\s{0,60}(?:\[\d{1,4}\]:\s{0,60})?rank\s{1,8}: (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,5})\)",
+            r"^\s{0,60}(?:\[rank\d{1,7}\]:\s{0,60})?exitcode\s{1,8}: (?P<exit_code>-?\d{1,5}) \(pid: \d{1,10}\)",
             r"failed \(exitcode: (?P<exit_code>-?\d{1,5})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: \d{1,10}\)",
             r"\] Signal: [A-Z][\w ]{3,30} \((?P<signal>\d{1,2})\)",
             r"Signal (?P<signal>\d{1,2}) \(SIG\w{1,10}\) received by PID \d{1,10}",
@@ -277,7 +289,10 @@ RULES: tuple[Rule, ...] = (
         r"|Task was killed due to the node running low on memory",
     ),
     _rule("launcher.rank", r"[Ii]nitializing (?:ddp|distributed): GLOBAL_RANK: (?P<rank>\d{1,7}), MEMBER: \d{1,7}/(?P<of>\d{1,7})"),
-    _rule("launcher.all_met", r"All (?:distributed|DDP) processes registered|Starting with \d{1,7} processes"),
+    _rule(
+        "launcher.all_met",
+        r"All (?:distributed|DDP) processes registered|Starting with \d{1,7} processes|Completed store-based barrier",
+    ),
     _rule("loader.few_workers", r"does not have many workers which may be a bottleneck"),
     _rule("ddp.find_unused_parameters", r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused"),
     _rule(
@@ -317,8 +332,13 @@ RULES: tuple[Rule, ...] = (
         r"(?P<needed>\d{1,3}(?:\.\d{1,6}){1,3})",
     ),
     _rule("framework.peer_refused", r"Cannot enable P2P access from (?P<source_gpu>\d{1,4}) to (?P<target_gpu>\d{1,4})"),
-    _rule("rdma.gpu_buffer", r"allocated GPU buffer address at"),
+    _rule("rdma.gpu_buffer", r"allocated GPU buffer address at|failed to register address \S{1,40} (?:mem_type bit 0x2|\(?cuda)"),
     _rule("rdma.not_registered", r"(?P<error>Couldn't (?:allocate|register GPU) MR|[Ff]ailed to create mr)"),
+    _rule("rdma.not_registered", r"ibv_reg_mr\(.{1,160}\) failed: (?P<error>Bad address)"),
+    _rule(
+        "rdma.not_connected",
+        r"(?P<error>[Ff]ailed to modify QP(?: \d{1,9})? to RT[RS].{0,80}|Unable to Connect the HCA's through the link)",
+    ),
     _rule("framework.nccl", r"vLLM is using nccl==(?P<version>\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)", framework="vllm"),
 )  # fmt: skip
 """In order: the first that matches wins, except that ``torch.work_status`` may stand beside any other."""
@@ -328,7 +348,7 @@ TELLING = re.compile(
     r"|[Rr]ank|allreduce|all_reduce|all-reduce|DDP|find_unused|reduction|bucket view|ready twice|producing loss|[Rr]edirects|RTX"
     r"|kernel version|different devices|ECC|NVLink|peer (?:mapping|access)|many workers|kernel image|illegal memory|exitcode|[Ss]ignal"
     r"|hostname to a|connect to|\+cpu|talled|undefined symbol|processes registered|GLOBAL_RANK|return code|srun: |oom[-_]kill"
-    r"|OOMKilled|low on memory|P2P access|btl_tcp|allocate MR|create mr|Got completion"
+    r"|OOMKilled|low on memory|P2P access|btl_tcp|allocate MR|create mr|Got completion|modify QP|HCA's|UCX|store.based barrier"
     r"|rror |driver|initialized|shared memory|</?torch_|forward compat|transport/|enqueued|process_group|Starting with|got error"
 )
 """A line without any of these words matches no rule."""
