@@ -20,7 +20,7 @@ Observations:
     ``kernel.hung_task``: ``task``, ``seconds``. ``kernel.oom``: ``process``, ``cgroup`` (a container's limit).
     ``hardware.error``: ``message`` (machine check).
     ``amd.ras``: ``pci_bus_id``, ``block``: memory or logic of an AMD GPU failed. ``amd.memory_fault``: ``message``: a program touched what
-    is not mapped. A hang of an AMD GPU is a ``driver.failure`` (``hung``).
+    is not mapped. A hang of an AMD GPU, or of the processor that runs an NVIDIA GPU, is a ``driver.failure`` (``hung``).
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ _IOMMU: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 _MODULE = re.compile(r"NVIDIA UNIX (Open )?(?:\S{1,12} )?Kernel Module (?:for \S{1,12} )? {0,2}(\d{3}\.[\w.-]{1,20})(.{0,80})")
 _MISMATCH = re.compile(r"NVRM: API mismatch: .{0,40}?client.{0,20}? has the version (\d{3}[\d.]{1,12})")
 _INIT_FAILED = re.compile(rf"NVRM: (?:GPU )?({_ADDRESS})?:? ?(?:RmInitAdapter|rm_init_adapter) failed.{{0,60}}")
+_GSP_SILENT = re.compile(r"NVRM: GPU\d{1,3} _kgsp(?:IsHeartbeatTimedOut: Heartbeat timed out|LogRpcTimeout: \*+ GSP Timeout)")
 _BAR = re.compile(rf"NVRM: BAR\d is 0M @ 0x0 \(PCI:({_ADDRESS})\)")
 _HUNG = re.compile(r"INFO: task ([\w.:/-]{1,40}):\d{1,8} blocked for more than (\d{1,6}) seconds")
 _OOM = re.compile(r"(Memory cgroup )?[Oo]ut of memory: Kill(?:ed)? process \d{1,8} \(([^)]{1,40})\)")
@@ -250,7 +251,7 @@ def _driver(text: str, number: int, notes: Notes, facts: dict[str, str]) -> bool
         facts["driver"] = version
         return True
     mismatch = _MISMATCH.search(text)
-    failed, bar = _INIT_FAILED.search(text), _BAR.search(text)
+    failed, bar, silent = _INIT_FAILED.search(text), _BAR.search(text), _GSP_SILENT.search(text)
     if mismatch:
         facts["mismatch"] = text.strip()[-160:]
         notes.add(
@@ -266,7 +267,9 @@ def _driver(text: str, number: int, notes: Notes, facts: dict[str, str]) -> bool
             message=text.strip()[-120:],
             pci_bus_id=pci_bus_id(address) if address else None,
         )
-    return bool(mismatch or failed or bar)
+    elif silent:
+        notes.add(number, "driver.failure", failure="hung", library_version=None, message=text.strip()[-120:], pci_bus_id=None)
+    return bool(mismatch or failed or bar or silent)
 
 
 def _host(text: str, number: int, notes: Notes, _facts: dict[str, str]) -> bool:

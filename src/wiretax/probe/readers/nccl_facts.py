@@ -240,8 +240,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "nccl.gdr",
-        rf"GPU Direct RDMA (?P<enabled>Enabled|Disabled) for GPU (?P<gpu>{_HEX}) / HCA (?P<hca_id>{_HEX})"
-        r" \(distance (?P<distance>\d{1,3}) (?:>|<=) (?P<limit>\d{1,3})\)",
+        rf"GPU Direct RDMA (?P<enabled>Enabled|Disabled) for GPU (?P<gpu>{_HEX})(?:\[\w{{1,6}}\])? / HCA (?P<hca_id>{_HEX})"
+        r" \(distance (?P<distance>\d{1,3}) (?:>=?|<=?) (?P<limit>\d{1,3})\)",
         enabled=lambda text: text == "Enabled", distance=int, limit=int,
     ),
     _rule("nccl.rings", r"Connected all rings(?:, use ring PXN (?P<pxn>\d) GDR (?P<gdr>\d))?", pxn=_flag, gdr=_flag),

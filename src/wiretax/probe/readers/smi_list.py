@@ -16,7 +16,7 @@ from wiretax.probe.readers.piece import Piece, Text
 from wiretax.probe.readers.streams import Line, Stream, streams
 
 FORMAT = "nvidia-smi -L"
-GPU_LINE = re.compile(r"\s{0,12}GPU\s?#?(\d{1,3}):\s{1,4}(\S[^(]{0,80}?)\s{0,4}(?:\(UUID:\s?([\w-]{4,60})\)?)?\s*$")
+GPU_LINE = re.compile(r"\s{0,12}GPU\s?#?(\d{1,3}):\s{1,4}(\S[^(]{0,80}?)\s{0,4}(?:\(UUID:\s?(?:([\w-]{4,60})|[^()]{0,60})\)?)?\s*$")
 """A GPU with its name and, mostly, its UUID: the first line of a device in ``-L`` and in ``nvlink``."""
 _MIG_LINE = re.compile(r"\s{0,12}MIG\s{1,8}([\w.+]{3,30})\s{1,12}Device\s{1,4}(\d{1,2}):\s{1,4}\(UUID:\s?([^()]{1,90})\)?")
 _VENDOR = re.compile(r"nvidia|tesla|geforce|quadro|rtx|gtx|titan|grid|[ahlvb]\d{2,3}\b|gh200|gb[23]00", re.IGNORECASE)

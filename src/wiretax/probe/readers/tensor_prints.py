@@ -19,7 +19,7 @@ from wiretax.probe.readers.streams import Line, Stream, streams
 
 FORMAT = "printed tensors"
 _START = re.compile(r"\btensor\((?=[\[\d-])")
-_END = re.compile(r"device='(?P<kind>cuda|cpu)(?::(?P<index>\d{1,3}))?'")
+_END = re.compile(r"device=['\u2018\u2019](?P<kind>cuda|cpu)(?::(?P<index>\d{1,3}))?['\u2018\u2019]")
 _NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?")
 _MOVED = re.compile(r"\.(?:to|cuda|copy_)\(|\b(?:mov(?:e|es|ed|ing)|cop(?:y|ies|ied|ying)|transfer\w{0,4})\b", re.IGNORECASE)
 _MADE_OF_ZEROS = re.compile(r"\b(?:zeros(?:_like)?|empty(?:_like)?|new_zeros|zero_)\(")
@@ -45,7 +45,7 @@ class _Tensor:
 
 def read(text: Text) -> tuple[Piece, ...]:
     """What each stream's tensors say of peer copies, as one piece a stream."""
-    if not any("device='cuda" in line for line in text.lines):
+    if not any(_END.search(line[:_LONGEST]) for line in text.lines if "cuda" in line):
         return ()
     return tuple(piece for stream in streams(text) if (piece := _piece(text.source, stream)) is not None)
 
@@ -54,7 +54,8 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     notes = pasted.Notes(source, stream.lines)
     lines: set[int] = set()
     tensors = list(_tensors(stream.lines))
-    moved = any(_MOVED.search(line.text[:_LONGEST]) for line in stream.lines)
+    arrived = any(a.gpu != b.gpu and a.numbers == b.numbers and not a.is_nothing for a in tensors for b in tensors)
+    moved = arrived or any(_MOVED.search(line.text[:_LONGEST]) for line in stream.lines)
     made_of_zeros = any(_MADE_OF_ZEROS.search(line.text[:_LONGEST]) for line in stream.lines)
     for before, after in pairwise(tensors):
         if not moved or made_of_zeros or len(before.numbers) != len(after.numbers):

@@ -138,6 +138,13 @@ RULES: tuple[Rule, ...] = (
         before=_WHO + r".{0,20}\Z",
     ),
     _rule(
+        "torch.watchdog_timeout",
+        r"Work:? Work\w{1,10}\((?:SeqNum=(?P<sequence>\d{1,18}), )?"
+        r"OpType=(?P<operation>\w{1,60})(?:, NumelIn=(?P<num_elements_in>\d{1,18}))?(?:, NumelOut=(?P<num_elements_out>\d{1,18}))?"
+        r"(?:, [^)]{0,120}?)?(?:Timeout\(ms\)=(?P<timeout_seconds>\d{1,15}))?\) timed out in (?:blocking wait|call to wait)",
+        before=_WHO + r".{0,20}\Z",
+    ),
+    _rule(
         "torch.timeout_elsewhere",
         r"Received a dump signal due to a collective timeout from\s{1,4}"
         r"(?:this local rank|rank\s{1,4}(?P<from_rank>\d{1,7}))",
@@ -337,7 +344,8 @@ RULES: tuple[Rule, ...] = (
     _rule("rdma.not_registered", r"ibv_reg_mr\(.{1,160}\) failed: (?P<error>Bad address)"),
     _rule(
         "rdma.not_connected",
-        r"(?P<error>[Ff]ailed to modify QP(?: \d{1,9})? to RT[RS].{0,80}|Unable to Connect the HCA's through the link)",
+        r"(?P<error>[Ff]ailed to modify QP(?: \d{1,9})? to RT[RS].{0,80}|Unable to Connect the HCA's through the link"
+        r"|ibv_create_ah\(.{1,300}\) .{0,80}failed: .{1,80})",
     ),
     _rule("framework.nccl", r"vLLM is using nccl==(?P<version>\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)", framework="vllm"),
 )  # fmt: skip
