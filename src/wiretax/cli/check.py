@@ -52,12 +52,13 @@ def command(context: click.Context, /, **options: Any) -> int:
     from wiretax.jobs.check import CheckOptions, check
     from wiretax.judge.exit_code import CANNOT_JUDGE, exit_code
     from wiretax.judge.gate import parse
-    from wiretax.launch.interrupts import Interrupts
 
     check_writable(options["out"])
     gates = [parse(text) for text in options["fail_if"]]
     if options["gpus"] is not None and options["cpu_ranks"] is not None:
         raise click.UsageError("--gpus and --cpu-ranks exclude each other.")
+    if options["require_gpu"] and options["cpu_ranks"] is not None:
+        raise click.UsageError("--require-gpu and --cpu-ranks exclude each other.")
     wanted = CheckOptions(
         level=_level(context),
         budget_seconds=options["budget"],
@@ -71,9 +72,7 @@ def command(context: click.Context, /, **options: Any) -> int:
     )
     with Reporter() as reporter:
         run = check(wanted, reporter)
-    with Interrupts() as interrupts:
-        interrupts.hold()  # what was measured is kept first
-        kept = keep(run, save=not options["no_save"], out=options["out"])
+    kept = keep(run, save=not options["no_save"], out=options["out"])
     print_run(run, as_json=options["json"])
     code = exit_code(run, strict=options["strict"])
     if gates and code < CANNOT_JUDGE:

@@ -57,7 +57,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
 """Name, module, and the one line of ``--help``, in the order in which people need them."""
 
 EPILOG = """\
-Exit codes: 0 judged, nothing wrong. 1 a problem was found. 2 wrong usage or unreadable input. 3 could not judge. 130 stopped.
+Exit codes: 0 judged, no problem. 1 a problem was found. 2 wrong usage or unreadable input. 3 could not judge. 130 stopped.
 
 Every option can also be set by a variable (WIRETAX_CHECK_BUDGET=2m) or in wiretax.toml or [tool.wiretax] of pyproject.toml.
 """
@@ -161,6 +161,8 @@ def _open_closed_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
 
 
 def _leave(code: int) -> NoReturn:

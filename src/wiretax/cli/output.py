@@ -11,6 +11,7 @@ from typing import TextIO
 from rich.console import Console
 
 from wiretax.errors import CannotMeasure, UsageError
+from wiretax.launch.interrupts import Interrupts
 from wiretax.model.run import Run
 from wiretax.show.plain import clean
 from wiretax.show.terminal import Page, render, without_trailing_blanks
@@ -79,11 +80,19 @@ def write_line(stream: TextIO | None, text: str) -> None:
 def keep(run: Run, *, save: bool, out: Path | None) -> bool:
     """Saves a run where asked and says where; False when a file asked for by name could not be written.
 
+    Ctrl-C waits until it is done: what was measured is kept first.
+
     Args:
         run: the document.
         save: into the folder of runs. A read-only home is only mentioned: the result is on the screen.
         out: a file as well.
     """
+    with Interrupts() as interrupts:
+        interrupts.hold()
+        return _keep(run, save=save, out=out)
+
+
+def _keep(run: Run, *, save: bool, out: Path | None) -> bool:
     if save:
         try:
             say(f"kept as {save_run(run)}\n        a page of it: wiretax report {run.run_id}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from wiretax.cli.values import Kind
+from wiretax.cli.values import Kind, whole_number
 from wiretax.errors import WiretaxError
 from wiretax.plan.cost import check_efficiency
 
@@ -130,11 +130,12 @@ def _by_count(kind: Kind, text: str, param: click.Parameter | None, ctx: click.C
     found: dict[int, str] = {}
     for part in text.split(","):
         count, colon, value = (one.strip() for one in part.partition(":"))
-        if not colon or not (count.isascii() and count.isdigit()) or int(count) < 1:
+        number = whole_number(count) or 0
+        if not colon or number < 1:
             kind.fail(f"{part.strip()!r} must be GPUs:value, such as 4:0.8.", param, ctx)
-        if int(count) in found:
+        if number in found:
             kind.fail(f"{text!r} names {count} GPUs twice.", param, ctx)
-        found[int(count)] = value
+        found[number] = value
     return found
 
 

@@ -48,7 +48,6 @@ def command(**options: Any) -> int:
     from wiretax.cli.reporter import Reporter
     from wiretax.jobs.profile import BUDGET_SECONDS, ProfileOptions, profile
     from wiretax.judge.exit_code import CANNOT_JUDGE, exit_code
-    from wiretax.launch.interrupts import Interrupts
 
     check_writable(options["out"])
     wanted = ProfileOptions(
@@ -64,8 +63,6 @@ def command(**options: Any) -> int:
     )
     with Reporter() as reporter:
         run = profile(wanted, reporter)
-    with Interrupts() as interrupts:
-        interrupts.hold()  # what was measured is kept first
-        kept = keep(run, save=not options["no_save"], out=options["out"])
+    kept = keep(run, save=not options["no_save"], out=options["out"])
     print_run(run, as_json=options["json"])
     return exit_code(run) if kept else CANNOT_JUDGE

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from wiretax.cli.values import Kind
+from wiretax.cli.values import Kind, whole_number
 from wiretax.errors import UsageError
 from wiretax.units import significant
 
@@ -115,10 +115,10 @@ class Counts(Kind):
         """The numbers of a text."""
         if isinstance(value, tuple):
             return value
-        parts = [part.strip() for part in str(value).split(",")]
-        if not all(part.isascii() and part.isdigit() and 0 < int(part) <= self.most for part in parts):
+        numbers = [whole_number(part) or 0 for part in str(value).split(",")]
+        if not all(0 < number <= self.most for number in numbers):
             self.fail(f"{value!r} is no list of {self.what}; write 1,2,4 (each from 1 to {self.most}).", param, ctx)
-        return tuple(dict.fromkeys(int(part) for part in parts))
+        return tuple(dict.fromkeys(numbers))
 
 
 class Words(Kind):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wiretax.cli.values import Kind
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -18,7 +20,7 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(h|d|w)")
 _DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 
 
-class Age(click.ParamType):  # type: ignore[type-arg]
+class Age(Kind):
     """``12h``, ``30d``, ``2w``: a time span back from now."""
 
     name = "age"

@@ -49,7 +49,6 @@ def command(**options: Any) -> int:
     from wiretax.cli.reporter import Reporter
     from wiretax.jobs.scale import BUDGET_SECONDS, ScaleOptions, scale
     from wiretax.judge.exit_code import CANNOT_JUDGE, exit_code
-    from wiretax.launch.interrupts import Interrupts
 
     check_writable(options["out"])
     given = any(options[name] is not None for name in ("preset", "config", "step"))
@@ -71,8 +70,6 @@ def command(**options: Any) -> int:
     )
     with Reporter() as reporter:
         run = scale(wanted, reporter)
-    with Interrupts() as interrupts:
-        interrupts.hold()  # what was measured is kept first
-        kept = keep(run, save=not options["no_save"], out=options["out"])
+    kept = keep(run, save=not options["no_save"], out=options["out"])
     print_run(run, as_json=options["json"])
     return exit_code(run) if kept else CANNOT_JUDGE

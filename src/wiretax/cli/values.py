@@ -16,8 +16,16 @@ if TYPE_CHECKING:
 else:
     Kind = click.ParamType  # Not subscriptable before click 8.4.
 
+MOST_DIGITS = 18
+"""Of a whole number: no count of GPUs, ranks or samples has more."""
 _SPAN = re.compile(r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?P<unit>s|sec|seconds?|m|min|minutes?|h|hours?)?", re.IGNORECASE)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a few plain digits spell; None for anything else (Python itself gives up at thousands of digits)."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 class TimeSpan(Kind):
@@ -45,10 +53,9 @@ class GpuList(Kind):
         """The numbers of a text."""
         if isinstance(value, tuple):
             return value
-        parts = [part.strip() for part in str(value).split(",")]
-        if not all(part.isascii() and part.isdigit() for part in parts):
+        numbers = tuple(number for part in str(value).split(",") if (number := whole_number(part)) is not None)
+        if len(numbers) <= str(value).count(","):
             self.fail(f"{value!r} is no list of GPU numbers; write 0,1.", param, ctx)
-        numbers = tuple(int(part) for part in parts)
         if len(set(numbers)) != len(numbers):
             self.fail(f"{value!r} names a GPU twice.", param, ctx)
         return numbers

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import permutations
 
+from wiretax.errors import UsageError
 from wiretax.jobs.headline import headline
-from wiretax.jobs.launching import JobProgress, as_interrupted, cannot, choose_gpus, measure, nccl_configuration, run_of
+from wiretax.jobs.launching import JUDGE_SECONDS, JobProgress, as_interrupted, cannot, choose_gpus, measure, nccl_configuration, run_of
 from wiretax.jobs.progress import Progress
 from wiretax.jobs.stages import BUDGET_SECONDS, Level, cpu_plan, gpu_plan
 from wiretax.judge.verdict import judge
@@ -25,9 +26,6 @@ from wiretax.model.run import Run
 from wiretax.probe.inspect import inspect_machine
 
 CPU_RANKS = 2
-NVML_SECONDS = 10.0
-JUDGE_SECONDS = 1.8
-"""Kept back from the budget for judging, showing and saving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +66,16 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
 
     Returns:
         The run, judged, not saved.
+
+    Raises:
+        UsageError: none of the wires asked for is there.
     """
     options = options or CheckOptions()
     started = time.monotonic() if options.started is None else options.started
     progress = JobProgress(started, options.budget_seconds or BUDGET_SECONDS[options.level], on_progress, options.price)
     with Interrupts() as interrupts:
         progress.say("reading the machine", 0.02)
-        machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
+        machine = inspect_machine(deadline_seconds=progress.nvml_seconds)
         progress.num_gpus = len(machine.gpus) or None
         measured = measure(_plan(machine, options), progress, deadline=progress.end - JUDGE_SECONDS, unwanted=_unwanted)
         interrupts.hold()
@@ -86,12 +87,12 @@ def check(options: CheckOptions | None = None, on_progress: Callable[[Progress],
 def _plan(machine: Machine, options: CheckOptions) -> LaunchPlan | Incident:
     """The plan for the GPUs that can be used, or for CPU ranks, or why neither can be measured."""
     if options.cpu_ranks is not None and find_spec("torch") is not None:
-        return cpu_plan(options.level, options.cpu_ranks, only_operations=options.operations)
+        return _cpu_plan(options, options.cpu_ranks)
     chosen = choose_gpus(machine, options.gpus)
     if isinstance(chosen, Incident):
         return chosen
     if chosen:
-        return gpu_plan(
+        plan = gpu_plan(
             options.level,
             tuple(gpu.cuda_ordinal for gpu in chosen if gpu.cuda_ordinal is not None),
             tuple(gpu.index for gpu in chosen),
@@ -100,10 +101,25 @@ def _plan(machine: Machine, options: CheckOptions) -> LaunchPlan | Incident:
             only_operations=options.operations,
             only_wires=options.wires,
         )
+        return _not_empty(
+            plan, options, "clean needs a variable that disables P2P or shared memory, p2p_forced needs two GPUs; default is always there."
+        )
     if options.require_gpu or options.gpus:
         hidden = f" ({len(machine.gpus)} are hidden by CUDA_VISIBLE_DEVICES)" if machine.gpus else ""
         return cannot(f"a GPU was required and none is visible{hidden}")
-    return cpu_plan(options.level, CPU_RANKS, only_operations=options.operations)
+    return _cpu_plan(options, CPU_RANKS)
+
+
+def _cpu_plan(options: CheckOptions, num_ranks: int) -> LaunchPlan:
+    plan = cpu_plan(options.level, num_ranks, only_operations=options.operations, only_wires=options.wires)
+    return _not_empty(plan, options, "CPU ranks have only gloo.")
+
+
+def _not_empty(plan: LaunchPlan, options: CheckOptions, do: str) -> LaunchPlan:
+    """The plan; a check that asks for nothing that is there would end as if all were measured."""
+    if not plan.stages:
+        raise UsageError(f"There is no wire {' or '.join(options.wires or ())} here.", do=do)
+    return plan
 
 
 def _unwanted(stage: Stage, so_far: Callable[[], Collected]) -> str | None:

@@ -36,7 +36,9 @@ from wiretax.units import size
 Unwanted = Callable[[Stage, Callable[[], Collected]], str | None]
 """Asked just before a stage, with a way to see what was measured so far; a reason not to run it, or None."""
 
-
+NVML_SECONDS = 10.0
+JUDGE_SECONDS = 1.8
+"""Kept back from the budget for judging, showing and saving."""
 STOPPED = "stopped by the user; what was measured before is kept"
 
 
@@ -103,6 +105,11 @@ class JobProgress:
         """When the budget is spent, on the monotonic clock."""
         return self.started + self.budget
 
+    @property
+    def nvml_seconds(self) -> float:
+        """How long the driver may take to answer: little of a small budget."""
+        return min(NVML_SECONDS, max(self.budget - 1.0, 0.5))
+
     def say(self, stage: str, fraction: float | None = None, detail: str = "") -> None:
         """Reports what is being done."""
         elapsed = time.monotonic() - self.started
@@ -150,7 +157,6 @@ def measure(
     *,
     deadline: float,
     unwanted: Unwanted = lambda _stage, _so_far: None,
-    environment: dict[str, str] | None = None,
 ) -> Measured:
     """Runs a plan and collects what it measured; Ctrl-C and a polite kill end it with what there is.
 
@@ -159,11 +165,10 @@ def measure(
         progress: is told of every tick.
         deadline: ``time.monotonic()`` at which everything must have ended.
         unwanted: see :data:`Unwanted`.
-        environment: of the ranks; this process's own by default.
     """
     if isinstance(plan, Incident):
         return _nothing_measured(plan)
-    environment = dict(os.environ) if environment is None else environment
+    environment = dict(os.environ)  # before what is set for our own imports
     with Interrupts() as interrupts, contextlib.ExitStack() as cleaning:
         try:
             folder = cleaning.enter_context(run_folder())

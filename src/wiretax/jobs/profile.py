@@ -10,7 +10,7 @@ from typing import Literal
 
 from wiretax import errors
 from wiretax.data.models import presets
-from wiretax.jobs.launching import JobProgress, Measured, as_interrupted, cannot, choose_gpus, measure, run_of
+from wiretax.jobs.launching import JUDGE_SECONDS, JobProgress, Measured, as_interrupted, cannot, choose_gpus, measure, run_of
 from wiretax.jobs.progress import Progress
 from wiretax.jobs.training_stages import SAMPLE_SECONDS, Case, Subject, profile_stages
 from wiretax.judge.verdict import findings_of
@@ -29,8 +29,6 @@ from wiretax.train.strategy import strategy_name
 
 BUDGET_SECONDS = 180.0
 """A hard limit; an H200 needs under 30 s for the 1.7 B preset, a slow GPU or a CPU several times that."""
-NVML_SECONDS = 10.0
-JUDGE_SECONDS = 1.8
 USERS_MISTAKES = ("UsageError", "BadInput")
 
 Device = Literal["auto", "cuda", "cpu"]
@@ -97,7 +95,7 @@ def profile(options: ProfileOptions, on_progress: Callable[[Progress], None] = l
     progress = JobProgress(started, options.budget_seconds, on_progress, options.price)
     with Interrupts() as interrupts:
         progress.say("reading the machine", 0.02)
-        machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
+        machine = inspect_machine(deadline_seconds=progress.nvml_seconds)
         progress.num_gpus = 1
         measured = measure(_plan(machine, options, wanted), progress, deadline=progress.end - JUDGE_SECONDS, unwanted=without_bare_step)
         interrupts.hold()

@@ -10,10 +10,8 @@ from typing import Literal
 
 from wiretax.errors import UsageError
 from wiretax.jobs.inputs import wire_of
-from wiretax.jobs.launching import JobProgress, as_interrupted, cannot, choose_gpus, measure, nccl_configuration, run_of
+from wiretax.jobs.launching import JUDGE_SECONDS, JobProgress, as_interrupted, cannot, choose_gpus, measure, nccl_configuration, run_of
 from wiretax.jobs.profile import (
-    JUDGE_SECONDS,
-    NVML_SECONDS,
     Device,
     findings_without_wires,
     own_batch,
@@ -112,7 +110,7 @@ def scale(options: ScaleOptions | None = None, on_progress: Callable[[Progress],
     progress = JobProgress(started, options.budget_seconds, on_progress, options.price)
     with Interrupts() as interrupts:
         progress.say("reading the machine", 0.02)
-        machine = inspect_machine(deadline_seconds=min(NVML_SECONDS, max(progress.budget - 1.0, 0.5)))
+        machine = inspect_machine(deadline_seconds=progress.nvml_seconds)
         where = _where(machine, options)
         cuda = not isinstance(where, Incident) and where.cuda
         subject = options.subject or Subject(source=DEFAULT_PRESET if cuda else DEFAULT_PRESET_CPU)

@@ -95,7 +95,7 @@ def gpu_plan(
         max_seconds=2.0 + 0.2 * len(pairs),
     )
     overlap = Stage(
-        name="overlap",
+        name="overlap:default",
         title="a matrix product beside an all-reduce",
         function="wiretax.measure.overlap:overlap",
         arguments={"wire": "default", "num_bytes": 2**28},
@@ -141,10 +141,15 @@ def gpu_plan(
     )
 
 
-def cpu_plan(level: Level, num_ranks: int, *, only_operations: tuple[Operation, ...] | None = None) -> LaunchPlan:
+def cpu_plan(
+    level: Level,
+    num_ranks: int,
+    *,
+    only_operations: tuple[Operation, ...] | None = None,
+    only_wires: tuple[str, ...] | None = None,
+) -> LaunchPlan:
     """Stages for CPU ranks with gloo: the same questions, asked of the host."""
-    (wire,) = wires({}, cuda=False)
-    stages = (
+    of_host = (
         Stage(
             name="compute",
             title="matrix product and memory of each rank",
@@ -159,6 +164,8 @@ def cpu_plan(level: Level, num_ranks: int, *, only_operations: tuple[Operation, 
             weight=0.7,
             max_seconds=3.0,
         ),
+    )
+    of_wires = tuple(
         _wire_stage(
             wire,
             operations=only_operations or (QUICK_OPERATIONS if level == "quick" else OPERATIONS),
@@ -168,9 +175,11 @@ def cpu_plan(level: Level, num_ranks: int, *, only_operations: tuple[Operation, 
             weight=6.0,
             overhead_seconds=0.5,
             ranks=None,
-        ),
+        )
+        for wire in wires({}, cuda=False)
+        if only_wires is None or wire.name in only_wires
     )
-    return LaunchPlan(world_size=num_ranks, device="cpu", stages=stages)
+    return LaunchPlan(world_size=num_ranks, device="cpu", stages=of_wires if only_wires is not None else (*of_host, *of_wires))
 
 
 def _taken(stages: dict[str, Stage], name: str) -> list[Stage]:

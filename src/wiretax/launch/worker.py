@@ -279,10 +279,11 @@ def _join(folder: Path, plan: LaunchPlan, stage: Stage, go: Go, number: int, hea
 
 def _last_words(path: Path) -> str:
     try:
-        text = path.read_bytes()[-ERROR_BYTES:].decode("utf-8", "replace")
+        with path.open("rb") as file:  # only its end: a user's step may have printed without limit
+            file.seek(max(path.stat().st_size - ERROR_BYTES, 0))
+            return file.read().decode("utf-8", "replace").strip()
     except OSError:
         return ""
-    return text.strip()
 
 
 if __name__ == "__main__":

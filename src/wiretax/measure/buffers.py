@@ -81,7 +81,10 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether this is how torch says that memory is short: of the GPU by a class of its own, of the host by words."""
     import torch
 
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+    # the driver says "out of memory" where torch has no class for it: while pinning host memory
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
+        words in str(error) for words in ("can't allocate memory", "not enough memory", "out of memory")
+    )
 
 
 def cache_bytes(device: torch.device) -> int:
@@ -144,7 +147,9 @@ def make_arenas(rank: Rank, largest_bytes: int, members: tuple[int, ...], topic:
         try:
             source = torch.empty(max(size // 4, 1), dtype=torch.float32, device=rank.device)
             target = torch.empty(max(size // 4, 1), dtype=torch.float32, device=rank.device)
-        except (RuntimeError, MemoryError):  # torch.OutOfMemoryError of a GPU is a RuntimeError, and so is the host's
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise  # a GPU that fails would fail at every size, and memory must not be blamed for it
             source = target = None
         fits = all(rank.exchange(f"{topic}/fits", target is not None, members))
         if fits and source is not None and target is not None:

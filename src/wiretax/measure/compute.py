@@ -208,7 +208,7 @@ class _Measurement:
             host = torch.empty(PCIE_BYTES, dtype=torch.uint8, pin_memory=True)
             on_gpu = torch.empty(PCIE_BYTES, dtype=torch.uint8, device=self._rank.device)
         except RuntimeError as error:
-            self._missing["pcie"] = f"no memory for a copy over the link: {str(error).splitlines()[0]}"
+            self._missing["pcie"] = f"the buffers of a copy over the link could not be made: {str(error).splitlines()[0]}"
             return
         with UnderLoad(self._rank.gpu) as load:
             measure(self._rank, lambda: on_gpu.copy_(host, non_blocking=True), seconds=seconds, fill=True)

@@ -179,7 +179,7 @@ def _run_steps(rank: Rank, steps: Sequence[Step], ordinals: list[int], access: d
         ready = rank.exchange("copies/ready", lane is not None or own is None)
         if own is not None:
             if lane is None or not all(ready):
-                rank.emit(_not_measured(rank, step, own, access, why or "another copy of the same step had no memory"))
+                rank.emit(_not_measured(rank, step, own, access, why or "another copy of the same step had no buffers"))
             else:
                 together = [transfer[0] for transfer in step.transfers]
                 rank.emit(_drive(rank, step, own, lane, 0.8 * share, meter, access, f"copies/start/{number}", together))
@@ -218,7 +218,7 @@ def _make_lane(rank: Rank, step: Step, own: Transfer | None, ordinals: list[int]
         num_bytes = min(_wanted(rank, step), *(int(free_bytes(end) * FREE_SHARE) for end in ends)) // 512 * 512
         return make(num_bytes, *ends), ""
     except (RuntimeError, MemoryError) as error:
-        return None, f"no memory for the copy: {str(error).splitlines()[0]}"
+        return None, f"the buffers of the copy could not be made: {str(error).splitlines()[0]}"
 
 
 def _kept(rank: Rank, step: Step, own: Transfer, access: dict[Transfer, bool]) -> dict[str, Any]:

@@ -21,8 +21,6 @@ ELEMENT_BYTES = 4
 """float32, as nccl-tests by default."""
 
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
-IN_PLACE = frozenset({"all_reduce", "broadcast"})
-"""torch offers these only in place."""
 
 
 def bus_factor(operation: Operation, world_size: int) -> float:

@@ -58,7 +58,9 @@ def overlap(
     except OutOfTimeError:
         raise
     except RuntimeError as error:
-        rank.emit(Incident(kind="error", stage="overlap", rank=rank.rank, gpu=rank.gpu, operation="overlap", wire=wire, detail=str(error)))
+        rank.emit(
+            Incident(kind="error", stage=f"overlap:{wire}", rank=rank.rank, gpu=rank.gpu, operation="overlap", wire=wire, detail=str(error))
+        )
         raise
 
 
@@ -129,7 +131,7 @@ def _layer(rank: Rank) -> Callable[[], Any] | None:
 
 def _skipped(rank: Rank, wire: str, why: str) -> None:
     if rank.rank == 0:
-        rank.emit(Incident(kind="skipped", stage="overlap", operation="overlap", wire=wire, detail=why))
+        rank.emit(Incident(kind="skipped", stage=f"overlap:{wire}", operation="overlap", wire=wire, detail=why))
 
 
 def _alone(rank: Rank, timer: Timer, call: Callable[[], Any], seconds: float) -> float:

@@ -61,11 +61,6 @@ def read_channels(text: str, *, communicator: int | None = None) -> dict[Channel
     return counts
 
 
-def read_transports(texts: Sequence[str], gpus: Sequence[int], *, communicator: int | None = None) -> tuple[Transport, ...]:
-    """The transport of each ordered pair, from the logs of all ranks of a communicator, in rank order (see :func:`join_channels`)."""
-    return join_channels([read_channels(text, communicator=communicator) for text in texts], gpus)
-
-
 def join_channels(channels_by_rank: Sequence[Mapping[Channel, int]], gpus: Sequence[int]) -> tuple[Transport, ...]:
     """What all ranks of a communicator saw, as one list.
 

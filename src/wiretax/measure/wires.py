@@ -73,7 +73,6 @@ def wires(
     cuda: bool,
     configuration: Mapping[str, str] | None = None,
     may_force_p2p: bool = False,
-    one_host: bool = True,
 ) -> tuple[Wire, ...]:
     """The wires to measure, the most telling first.
 
@@ -82,11 +81,9 @@ def wires(
         cuda: whether the ranks drive GPUs; CPU ranks have only gloo.
         configuration: see :func:`clean`.
         may_force_p2p: peer truth passed on every pair, and the default wire is staged.
-        one_host: all ranks are on this host, so gloo may use the loopback interface.
     """
-    gloo = GLOO if one_host else Wire(name="gloo", backend="gloo")
     if not cuda:
-        return (gloo,)
+        return (GLOO,)
     cleaned = clean(environment, configuration)
     return (
         DEFAULT,
@@ -94,5 +91,5 @@ def wires(
         P2P_OFF,
         *((P2P_FORCED,) if may_force_p2p else ()),
         SOCKET,
-        gloo,
+        GLOO,
     )

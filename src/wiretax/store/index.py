@@ -162,12 +162,13 @@ def summarize(path: Path) -> Summary:
     counts: dict[str, int] = {}
     for gpu in machine.gpus:
         counts[gpu.name or "unknown GPU"] = counts.get(gpu.name or "unknown GPU", 0) + 1
+    as_found = {"default"} if machine.gpus else {"default", "gloo"}
     severities = {finding.severity for finding in part.findings}
     rates = [
         point.busbw_bytes_per_second
-        for c in part.measurements.collectives
-        if c.operation == "all_reduce" and c.wire in ("default", "gloo" if not machine.gpus else "default")
-        for point in c.points
+        for series in part.measurements.collectives
+        if series.operation == "all_reduce" and series.wire in as_found
+        for point in series.points
     ]
     return Summary(
         path=str(path),

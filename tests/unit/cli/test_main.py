@@ -51,6 +51,12 @@ def test_closed_streams_change_nothing(shell: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_closed_stdin_is_an_empty_input() -> None:
+    done = wiretax("diagnose", "-", shell='"$@" <&-')
+    assert "failed" not in done.stderr
+    assert "is empty" in done.stderr
+
+
 def test_with_stdout_closed_the_run_is_still_kept_whole(tmp_path: Path) -> None:
     done = wiretax("check", "--out", str(tmp_path / "run.json"), shell='"$@" >&-', WIRETAX_HOME=str(tmp_path))
     assert done.returncode == 1

@@ -4,7 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from boxes import truth
+from boxes import box, gpu, truth
+from wiretax.errors import UsageError
 from wiretax.jobs import check
 from wiretax.jobs.stages import gpu_plan
 from wiretax.launch.collect import Collected
@@ -41,3 +42,23 @@ def test_p2p_is_not_forced_where_one_pair_failed(outcome):
 def test_p2p_is_not_forced_without_any_proof_or_where_nccl_takes_it_anyway():
     assert why_not(2, []) == "peer copies were not proven right"
     assert "not staged" in why_not(2, [truth(0, 1, "ok"), truth(1, 0, "ok")], transport="P2P/CUMEM")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "do"),
+    [
+        ((), check.CheckOptions(cpu_ranks=2, wires=("default", "socket")), "only gloo"),
+        ((gpu(0), gpu(1)), check.CheckOptions(wires=("clean",)), "a variable that disables"),
+        ((gpu(0),), check.CheckOptions(wires=("p2p_forced",)), "two GPUs"),
+    ],
+)
+def test_a_check_of_wires_that_are_not_there_is_refused_instead_of_measuring_nothing_or_another(monkeypatch, gpus, options, do):
+    monkeypatch.delenv("NCCL_P2P_DISABLE", raising=False)
+    monkeypatch.delenv("NCCL_SHM_DISABLE", raising=False)
+    with pytest.raises(UsageError, match=do):
+        check._plan(box(len(gpus), gpus=gpus, software={"torch": "2.13.0", "torch_cuda": "12.8"}), options)
+
+
+def test_a_wire_that_is_there_is_measured_beside_one_that_is_not():
+    plan = check._plan(box(0), check.CheckOptions(cpu_ranks=2, wires=("socket", "gloo")))
+    assert [stage.name for stage in plan.stages] == ["wire:gloo"]

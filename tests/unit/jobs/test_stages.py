@@ -29,7 +29,7 @@ def test_sizes_are_powers_of_two_from_8_bytes_to_the_largest():
 def test_a_default_check_of_two_gpus_measures_the_wire_as_found_first_and_every_wire_in_the_end():
     plan = gpu_plan("default", (0, 1), (0, 1), {})
     assert names(plan)[:3] == ["wire:default", "peer_truth", "copies"]
-    assert {"wire:p2p_off", "wire:socket", "wire:p2p_forced", "wire:gloo", "compute", "overlap"} <= set(names(plan))
+    assert {"wire:p2p_off", "wire:socket", "wire:p2p_forced", "wire:gloo", "compute", "overlap:default"} <= set(names(plan))
     assert names(plan).index("peer_truth") < names(plan).index("wire:p2p_forced")
     assert "wire:clean" not in names(plan)
 
@@ -68,6 +68,11 @@ def test_cpu_ranks_ask_the_same_questions_over_gloo():
     assert names(plan) == ["compute", "copies", "wire:gloo"]
     assert plan.stages[-1].arguments["world_sizes"] == [2, 4]
     assert plan.device == "cpu" and plan.gpus == ()
+
+
+def test_on_cpu_ranks_a_wish_for_a_wire_leaves_out_the_rest():
+    assert names(cpu_plan("quick", 2, only_wires=("default", "gloo"))) == ["wire:gloo"]
+    assert names(cpu_plan("quick", 2, only_wires=("socket",))) == []
 
 
 def shares(plan, seconds):

@@ -76,6 +76,25 @@ def test_a_child_that_has_ended_and_is_not_told_of_yet_is_waited_for_and_no_hang
     assert list(ended) == [0]
 
 
+def test_ranks_that_come_at_the_last_moment_have_started(tmp_path, monkeypatch):
+    """They announce themselves between the last look and the one that names who is missing."""
+    outcome = LaunchOutcome(folder=tmp_path)
+    run = torchrun._Launch(PLAN, tmp_path, outcome, 0.0, lambda _tick: None, lambda _stage: None, os.kill)  # the time is over
+    for rank in range(PLAN.world_size):
+        announce(tmp_path, os.getpid(), rank=rank, stage=-1)
+    assert run._wait_for_ranks()
+    assert outcome.incidents == []
+
+
+def test_of_a_child_that_printed_without_end_only_the_end_is_read(tmp_path):
+    path = tmp_path / "stderr"
+    path.write_bytes(b"x" * worker.ERROR_BYTES + b"the end\n")
+    words = worker._last_words(path)
+    assert words.endswith("xthe end")
+    assert len(words) < worker.ERROR_BYTES
+    assert worker._last_words(tmp_path / "nothing") == ""
+
+
 def test_a_child_that_is_gone_without_a_word_while_others_just_made_a_step_is_out_of_time(tmp_path, observed):
     Heartbeat(worker.heartbeat_file(tmp_path, 0, 1)).at("all_reduce", "gloo", 64, 2)
     outcome = LaunchOutcome(folder=tmp_path)

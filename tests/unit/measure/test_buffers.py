@@ -85,11 +85,21 @@ def test_where_nothing_can_be_read_a_modest_amount_is_assumed(tmp_path):
         (torch.OutOfMemoryError("CUDA out of memory."), True),
         (MemoryError(), True),
         (RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried ..."), True),
+        (RuntimeError("CUDA error: out of memory"), True),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
     ],
 )
 def test_memory_that_is_short_is_told_from_other_errors(error, short):
     assert is_out_of_memory(error) is short
+
+
+def test_a_gpu_that_fails_is_not_told_as_memory_that_is_short(monkeypatch):
+    monkeypatch.setattr(buffers, "free_bytes", lambda _device: 64 << 20)
+    rank = SimpleNamespace(is_cuda=False, device=torch.device("cpu"), gpus=(), exchange=lambda _topic, value, _members: [value])
+    failing = RuntimeError("CUDA error: an illegal memory access was encountered")
+    monkeypatch.setattr(torch, "empty", lambda *_size, **_options: (_ for _ in ()).throw(failing))
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        buffers.make_arenas(rank, 1 << 20, (0,), "group")
 
 
 def test_what_an_earlier_group_used_of_a_nearly_full_gpu_is_there_for_the_next(monkeypatch):

@@ -10,7 +10,6 @@ from wiretax.measure.transport import (
     nccl_debug_environment,
     own_channels,
     read_channels,
-    read_transports,
 )
 from wiretax.model.measurement import Transport
 
@@ -34,7 +33,7 @@ def seen(*names):
     ],
 )
 def test_the_recorded_logs_name_one_transport_each_way(name, transport, channels, description):
-    found = read_transports(logs(name), [3, 5])
+    found = join_channels([read_channels(text) for text in logs(name)], [3, 5])
     assert found == (
         Transport(source_gpu=3, target_gpu=5, name=transport, channels=channels),
         Transport(source_gpu=5, target_gpu=3, name=transport, channels=channels),
@@ -79,7 +78,7 @@ def test_a_channel_that_both_ends_report_counts_once():
 
 
 def test_no_log_no_transport():
-    assert read_transports(["", "nothing of NCCL here"], [0, 1]) == ()
+    assert join_channels([read_channels(text) for text in ("", "nothing of NCCL here")], [0, 1]) == ()
     assert describe(()) is None
 
 

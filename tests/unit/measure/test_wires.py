@@ -23,9 +23,8 @@ def test_cpu_ranks_have_only_gloo():
     assert names(wires({"NCCL_P2P_DISABLE": "1"}, cuda=False)) == ["gloo"]
 
 
-def test_gloo_uses_the_loopback_interface_only_on_one_host():
+def test_gloo_uses_the_loopback_interface():
     assert wire(wires({}, cuda=True), "gloo").environment == {"GLOO_SOCKET_IFNAME": "lo"}
-    assert wire(wires({}, cuda=True, one_host=False), "gloo").environment == {}
 
 
 def test_forced_p2p_is_offered_only_when_allowed():
