@@ -104,17 +104,22 @@ def _summary_row(name: str, title: str, group: Sequence[dict[str, Any]]) -> str:
         known = [
             abs(case["baselines"][key] / case["measured_seconds"] - 1) for case in group if case.get("baselines", {}).get(key) is not None
         ]
-        others.append(f"{mean(known):.1%}" if known else "-")
+        others.append(_percent(mean(known)) if known else "-")
     cells = [
         name,
         title,
         str(len(group)),
-        f"{mean(errors):.1%}",
-        f"{max(errors):.1%}",
+        _percent(mean(errors)),
+        _percent(max(errors)),
         f"{sum(map(inside, group))} of {len(group)}",
         *others,
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _percent(fraction: float, sign: str = "") -> str:
+    """``6.2 %``, with ``+`` as sign ``+6.2 %``: always one decimal, so that a column can be compared."""
+    return f"{fraction * 100:{sign}.1f} %"
 
 
 def _machines(found: Sequence[dict[str, Any]]) -> str:
@@ -138,9 +143,9 @@ def _cases(found: Sequence[dict[str, Any]]) -> str:
             case["wire"],
             str(case.get("batch_per_gpu", "-")),
             *times,
-            f"{error(case):+.1%}",
+            _percent(error(case), "+"),
             "yes" if inside(case) else "no",
-            "-" if spread is None else f"{spread:.1%}",
+            "-" if spread is None else _percent(spread),
             str(case.get("launches", "-")),
             "yes" if case["held_out"] else "no",
             listed,
@@ -178,7 +183,7 @@ def _memory(found: Sequence[dict[str, Any]]) -> str:
             *(f"{one / 1e9:.2f}" for one in (low, predicted, high)),
             f"{measured / 1e9:.2f}" + ("" if most / least < 1.005 else f" ({least / 1e9:.2f} to {most / 1e9:.2f})"),
             f"{case['launches']} launches" if case["launches"] > 1 else "1 launch",
-            f"{predicted / measured - 1:+.1%}",
+            _percent(predicted / measured - 1, "+"),
             "yes" if low <= least and most <= high else "no",
         ]
         lines.append("| " + " | ".join(cells) + " |")

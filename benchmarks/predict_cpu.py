@@ -25,6 +25,7 @@ from wiretax.jobs.scale import ScaleOptions, scale
 from wiretax.jobs.training_stages import Subject
 from wiretax.model.run import Run
 from wiretax.store.folder import load_run, save_run
+from wiretax.units import percent
 
 SEEN = (("gpt-mini", 4), ("cpu_workloads:wide", 64), ("cpu_workloads:pictures", 16), ("cpu_workloads:encoder", 8))
 """Looked at while the method was built."""
@@ -87,7 +88,7 @@ def main() -> int:
         return 1
     name = next((one.device_name for run in runs for one in run.training.profiles), "unknown CPU")
     worst = max((max(load) for load in loads.values() if load), default=0.0)
-    machine = f"2 gloo ranks of 1 thread, {os.cpu_count()} CPUs, {name}, at most {worst:.0%} of them taken by others"
+    machine = f"2 gloo ranks of 1 thread, {os.cpu_count()} CPUs, {name}, at most {percent(worst)} of them taken by others"
     common = {"device": "cpu", "machine": machine, "date": runs[0].created_at[:10]}
     found = []
     for one in cases(launches, **common):
@@ -95,11 +96,11 @@ def main() -> int:
         found.append({**one, "held_out": one["workload"] in dict(HELD_OUT), "host_busy_fraction": round(median(load), 3) if load else None})
     print(table(launches) + "\n\n" + table(found) + "\n")
     print(summary_line("DDP over gloo, CPU", found))
-    print(f"others took {worst:.0%} of the processors at worst")
+    print(f"others took {percent(worst)} of the processors at worst")
     if write is not None:
         write.write_text(json.dumps({"cases": found}, indent=1) + "\n", encoding="utf-8")
     reached = mean(abs(error(one)) for one in found) <= MEAN
-    print(f"DDP mean error at most {MEAN:.0%}: {'reached' if reached else 'MISSED'}")
+    print(f"DDP mean error at most {percent(MEAN)}: {'reached' if reached else 'MISSED'}")
     return 0 if reached else 1
 
 

@@ -6,6 +6,7 @@ import ast
 import importlib
 import os
 import pkgutil
+import re
 import statistics
 import subprocess
 import sys
@@ -71,6 +72,11 @@ def python_files() -> list[Path]:
 def test_no_file_is_longer_than_600_lines() -> None:
     long = {str(file.relative_to(ROOT)): n for file in python_files() if (n := len(file.read_text("utf-8").splitlines())) > LONGEST_FILE}
     assert long == {}
+
+
+def test_percentages_are_spelled_by_one_function() -> None:
+    own = [str(file.relative_to(SOURCE)) for file in sorted(SOURCE.rglob("*.py")) if re.search(r":[+]?\.\d%\}", file.read_text("utf-8"))]
+    assert own == [], "write percent() of wiretax.units"
 
 
 def test_every_module_and_every_public_name_says_what_it_is() -> None:

@@ -158,7 +158,7 @@ def test_40_hours_at_2_dollars_on_4_gpus_at_80_percent_are_100_dollars_in_words(
     for name, value in typed(deadline=12).items():
         page.signal("planner", name, value)
     said = page.script("return document.querySelector('#planner .live svg').textContent")
-    assert "4 GPUs: 12.5 h, 100.00 EUR, efficiency 80%, wire tax 20%. Too late." in said
+    assert "4 GPUs: 12.5 h, 100.00 EUR, efficiency 80 %, wire tax 20 %. Too late." in said
     page.signal("planner", "deadline", 13)
     assert "In time." in page.script("return document.querySelector('#planner .live svg').textContent")
 

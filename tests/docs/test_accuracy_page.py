@@ -78,5 +78,5 @@ def test_a_peak_outside_its_interval_is_shown_as_missed(accuracy):
 
     first, second = accuracy.page([], [("memory_x.json", found)]).splitlines()[-2:]
 
-    assert "| 10.00 | 3 launches | +0.0% | yes |" in first
-    assert "| 10.00 (10.00 to 12.00) | 3 launches | +0.0% | no |" in second
+    assert "| 10.00 | 3 launches | +0.0 % | yes |" in first
+    assert "| 10.00 (10.00 to 12.00) | 3 launches | +0.0 % | no |" in second

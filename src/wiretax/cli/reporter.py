@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 from wiretax.cli.output import write_line
 from wiretax.jobs.progress import Progress
 from wiretax.show.plain import clean, short
-from wiretax.units import money
+from wiretax.units import money, percent
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -90,7 +90,7 @@ class Reporter:
 
 def _rest(progress: Progress) -> str:
     """Time left, and money spent where a price is known."""
-    parts = [f"{progress.seconds_left:.0f} s left"] if progress.seconds_left is not None else [f"{progress.fraction:.0%} done"]
+    parts = [f"{progress.seconds_left:.0f} s left"] if progress.seconds_left is not None else [f"{percent(progress.fraction)} done"]
     if progress.money_spent is not None and progress.currency is not None:
         parts.append(f"{money(progress.money_spent, clean(progress.currency))} so far")
     return ", ".join(parts)

@@ -155,13 +155,19 @@ def changes(runs: Sequence[Run]) -> tuple[Change, ...]:
     for one, run in zip(around, runs, strict=True):
         if run.machine is not None:
             one.update({name: "not set" for name in settings if name not in one})
+    transports = [_transports(run) for run in runs]
+    for subject in dict.fromkeys(subject for of_run in transports for subject in of_run):
+        # That a wire was not run is no change of its transport.
+        if len({of_run[subject] for of_run in transports if subject in of_run}) > 1:
+            for one, of_run in zip(around, transports, strict=True):
+                one[subject] = of_run.get(subject, "not run")
     subjects = dict.fromkeys(subject for one in around for subject in one)
     found = [Change(subject=subject, values=tuple(one.get(subject) for one in around)) for subject in subjects]
     return tuple(change for change in found if len(set(change.values)) > 1)
 
 
 def surroundings(run: Run) -> dict[str, str | None]:
-    """The facts that explain a difference, as text; None where unread."""
+    """The facts of machine and software that explain a difference, as text; None where unread."""
     found: dict[str, str | None] = {"wiretax": run.tool.version, "command": run.command or None}
     machine = run.machine
     if machine is not None:
@@ -182,9 +188,15 @@ def surroundings(run: Run) -> dict[str, str | None]:
         found["shared memory"] = memory(a.dev_shm_bytes) if a.dev_shm_bytes is not None else None
         found |= {"IOMMU": a.iommu, "ACS": a.acs, "CPU": a.cpu_model}
         found["CPUs"] = str(a.cpus_usable) if a.cpus_usable is not None else None
+    return found
+
+
+def _transports(run: Run) -> dict[str, str | None]:
+    """What carried each wire and number of ranks that was run; None where NCCL's log did not say."""
+    found: dict[str, str | None] = {}
     for collective in run.measurements.collectives:
-        if collective.transport:
-            found.setdefault(f"transport of {collective.wire}, {collective.world_size} ranks", collective.transport)
+        subject = f"transport of {collective.wire}, {collective.world_size} ranks"
+        found[subject] = found.get(subject) or collective.transport or None
     return found
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from wiretax.units import percent
+
 UNSTABLE_FRACTION = 0.10
 """A result is unstable when its middle half spreads over more than this share of its median (pyperf warns at 10 %)."""
 
@@ -136,7 +138,7 @@ def compare(first: Sequence[float], second: Sequence[float], *, worth_fraction: 
 
     p_value = float(mannwhitneyu(first, second, alternative="two-sided").pvalue)
     if abs(ratio - 1) < worth_fraction:
-        return Comparison("same", ratio, p_value, f"the medians differ by less than {worth_fraction:.0%}")
+        return Comparison("same", ratio, p_value, f"the medians differ by less than {percent(worth_fraction)}")
     if p_value < alpha:
         return Comparison("different", ratio, p_value, f"Mann-Whitney p = {p_value:.2g}")
     return Comparison("same", ratio, p_value, f"Mann-Whitney p = {p_value:.2g}, not below {alpha}")

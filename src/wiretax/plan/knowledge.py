@@ -28,7 +28,7 @@ from wiretax.predict.memory import Memory, largest_batch, predict_memory
 from wiretax.predict.memory_arithmetic import arithmetic_memory
 from wiretax.predict.options import Options
 from wiretax.predict.wire_curve import Wire
-from wiretax.units import rate
+from wiretax.units import percent, rate
 
 REFERENCE_BYTES = 64 * 2**20
 """Message size at which a measured wire is read as one bandwidth: between a bucket of DDP and a layer of a large model."""
@@ -112,7 +112,7 @@ class Knowledge:
         if gpu is None or gpu.bf16_flops_per_second is None:
             return f"the peak of {gpu.name if gpu else 'this GPU'} is not known"
         hours = samples * job.shape.flops_per_sample(sequence) / (gpu.bf16_flops_per_second * job.mfu) / 3600
-        note = f"time on one {gpu.name} by a typed MFU of {job.mfu:.0%} of its {gpu.bf16_flops_per_second / 1e12:.0f} TFLOP/s"
+        note = f"time on one {gpu.name} by a typed MFU of {percent(job.mfu)} of its {gpu.bf16_flops_per_second / 1e12:.0f} TFLOP/s"
         return Hours(range=Interval(low=hours, expected=hours, high=hours), notes=(note,))
 
     def _alone(self, gpu: GpuFacts | None, setting: Setting) -> Prediction | str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from wiretax.model.measurement import Measurements, Overlap
 from wiretax.model.profile import Profile
+from wiretax.units import percent
 
 UNMEASURED_SLOWDOWN = 0.10
 """Compute beside a collective where nothing was measured; the published mean is 0.189 over four kinds of GPU with fast links
@@ -96,7 +97,7 @@ def contention(
     elif not found:
         slowdown = UNMEASURED_SLOWDOWN
     if not found:
-        notes.append(f"contention on the wire {wire!r} was not measured: compute beside it is taken as {slowdown:.0%} slower")
+        notes.append(f"contention on the wire {wire!r} was not measured: compute beside it is taken as {percent(slowdown)} slower")
     slowdown = max(slowdown, 0.0)
     wire_slowdown = max(wire_slowdown, 0.0) if wire_slowdown is not None else None
     worst = WORST_OF_LAYERS if layers else WORST_OVER_MEAN

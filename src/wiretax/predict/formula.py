@@ -10,7 +10,7 @@ from wiretax.data.links import fraction, host_wire, nvlink_payload, pcie_rate
 from wiretax.errors import UsageError
 from wiretax.model.forecast import Forecast
 from wiretax.predict.wire_curve import bus_factor
-from wiretax.units import rate
+from wiretax.units import percent, rate
 
 WIDTH = 16
 """Lanes of the ladder's PCIe rungs."""
@@ -75,7 +75,7 @@ def formula_forecasts(
         if one_gpu_seconds:
             worst = one_gpu_seconds / (one_gpu_seconds + seconds)
             best = one_gpu_seconds / max(one_gpu_seconds, seconds)
-            notes.append(f"efficiency between {worst:.0%} (nothing overlaps) and {best:.0%} (all of it overlaps)")
+            notes.append(f"efficiency between {percent(worst)} (nothing overlaps) and {percent(best)} (all of it overlaps)")
         forecasts.append(
             Forecast(
                 strategy="ddp",

@@ -9,6 +9,7 @@ from wiretax.predict.interval import Draws
 from wiretax.predict.options import Options
 from wiretax.predict.profile_model import Work
 from wiretax.predict.wire_curve import Wire
+from wiretax.units import percent
 
 if TYPE_CHECKING:
     from wiretax.predict.timeline import Array
@@ -38,7 +39,7 @@ def pipeline_step(work: Work, wire: Wire, stages: int, options: Options, draws: 
     micro_batches = options.pipeline_micro_batches
     times = [forward.device + backward.device for forward, backward in zip(work.forward, work.backward, strict=True)]
     hosts = [forward.host + backward.host for forward, backward in zip(work.forward, work.backward, strict=True)]
-    notes = [f"a bubble of {bubble_fraction(stages, micro_batches):.0%} with {micro_batches} micro-batches over {stages} stages"]
+    notes = [f"a bubble of {percent(bubble_fraction(stages, micro_batches))} with {micro_batches} micro-batches over {stages} stages"]
     if len(times) >= stages:
         slowest = balanced([max(device, host) for device, host in zip(times, hosts, strict=True)], stages)
     else:

@@ -13,6 +13,7 @@ from wiretax.model.measurement import Compute
 from wiretax.model.profile import FreeStep, PhaseTimes, Profile, Segment
 from wiretax.predict.timeline import Program, finish_alone
 from wiretax.predict.wire_curve import robust_sigma
+from wiretax.units import percent
 
 DEVICE_SIGMA = 0.02
 """Device-bound steps of one GPU from launch to launch and box to box (recorded H200s, bare steps: 1.0 to 1.8 %)."""
@@ -142,7 +143,7 @@ def work_of(profile: Profile, *, batch_size: int | None = None, gpus: Sequence[C
         notes.append("the bare step's host and device time were not told apart: its elapsed time counts as the device's")
     taken = _taken(profile)
     if taken > 0.05:
-        notes.append(f"others took {taken:.0%} of the processors while the step was profiled: profile it again on a quiet host")
+        notes.append(f"others took {percent(taken)} of the processors while the step was profiled: profile it again on a quiet host")
     quicker, quick_note = _quicker(profile)
     notes += quick_note
     busy = BUSY_SIGMA * taken
@@ -186,7 +187,7 @@ def _quicker(profile: Profile) -> tuple[float, list[str]]:
     quickest = min(ratios, key=lambda name: ratios[name], default=None)
     if quickest is None or ratios[quickest] >= DISTURBED:
         return 0.0, []
-    note = f"the profiled step was {1 - ratios[quickest]:.0%} shorter under {quickest} than bare: one of the two was disturbed"
+    note = f"the profiled step was {percent(1 - ratios[quickest])} shorter under {quickest} than bare: one of the two was disturbed"
     return abs(math.log(ratios[quickest])) / 2, [note]
 
 
@@ -300,7 +301,7 @@ def _other_gpus(profile: Profile, gpus: Sequence[Compute]) -> tuple[float, float
         factor = median(one[0] for one in known) / slowest_matmul
         if factor <= 1 + UNEVEN:
             return 1.0, 1.0, 0.0, []
-        note = f"with all GPUs loaded the slowest computes {factor - 1:.1%} slower than one alone, and all wait for it"
+        note = f"with all GPUs loaded the slowest computes {percent(factor - 1)} slower than one alone, and all wait for it"
         return factor, max(median(one[1] for one in known) / slowest_memory, 1.0), 0.0, [note]
     matmul_ratio = profile.matmul_flops_per_second / slowest_matmul
     memory_ratio = profile.memory_bytes_per_second / slowest_memory if profile.memory_bytes_per_second else matmul_ratio

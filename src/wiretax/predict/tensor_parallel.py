@@ -12,6 +12,7 @@ from wiretax.predict.options import Options
 from wiretax.predict.profile_model import Piece, Work, work_of
 from wiretax.predict.timeline import Outcome, Program, finish_alone, simulate
 from wiretax.predict.wire_curve import Wire
+from wiretax.units import percent
 
 UNPROFILED_HOST_SECONDS = 1.0e-3
 """DTensor's own host time a block and pass where no free step was profiled: about ten dispatches of 0.1 ms."""
@@ -128,7 +129,7 @@ def _estimated(work: Work, world_size: int) -> tuple[list[_Stretch], list[_Stret
     profile = work.profile
     workload = profile.workload
     notes = [
-        f"tensor parallelism was not profiled: blocks take 1/N of their device time at {UNPROFILED_EFFICIENCY:.0%} of the rate",
+        f"tensor parallelism was not profiled: blocks take 1/N of their device time at {percent(UNPROFILED_EFFICIENCY)} of the rate",
         f"DTensor was not profiled: {UNPROFILED_HOST_SECONDS * 1e3:.0f} ms of host time a block and pass",
     ]
     ratio = work.batch_size / workload.batch_size

@@ -32,7 +32,7 @@ def test_money_is_named_when_a_price_is_known(capsys: pytest.CaptureFixture[str]
 def test_where_the_end_is_unknown_the_share_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with Reporter(Console(file=io.StringIO(), force_terminal=False)) as reporter:
         reporter(Progress(stage="copies", fraction=0.25, seconds_left=None, seconds_elapsed=3))
-    assert "25% done" in capsys.readouterr().err
+    assert "25 % done" in capsys.readouterr().err
 
 
 def test_a_dumb_terminal_gets_lines_and_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:

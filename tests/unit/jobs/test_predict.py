@@ -173,7 +173,7 @@ def test_a_measured_wire_gives_the_all_reduce_of_that_size_and_says_what_it_leav
 def test_the_step_on_one_gpu_bounds_the_efficiency():
     options = PredictOptions(model=ModelSize.of_gradients(200e6), busbw_bytes_per_second=2e9, gpus=(2,), one_gpu_seconds=0.1)
     (one,) = predict(options).forecasts
-    assert "efficiency between 50% (nothing overlaps) and 100% (all of it overlaps)" in one.assumptions
+    assert "efficiency between 50 % (nothing overlaps) and 100 % (all of it overlaps)" in one.assumptions
 
 
 def test_a_shape_gives_the_memory_of_every_strategy_too():

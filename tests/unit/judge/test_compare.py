@@ -208,3 +208,17 @@ def test_two_whole_runs_compare_within_a_second() -> None:
         compare([run, other])
         took.append(time.perf_counter() - before)
     assert min(took) < 1
+
+
+def test_a_wire_that_was_not_run_in_one_of_them_is_no_change_of_transport() -> None:
+    run = sample_runs.h200_pair()
+    kept = tuple(one for one in run.measurements.collectives if one.wire != "p2p_off")
+    fewer = replace(run, measurements=replace(run.measurements, collectives=kept))
+    assert len(kept) < len(run.measurements.collectives)
+    assert changes([run, fewer]) == changes([fewer, run]) == ()
+
+    staged = tuple(replace(one, transport="SHM/direct") if one.wire == "default" else one for one in kept)
+    other = replace(run, measurements=replace(run.measurements, collectives=staged))
+    without = replace(run, measurements=replace(run.measurements, collectives=()))
+    changed = {change.subject: change.values for change in changes([run, other, without])}
+    assert changed == {"transport of default, 2 ranks": ("P2P/CUMEM", "SHM/direct", "not run")}

@@ -27,7 +27,7 @@ def test_forecasts_of_the_formula_hold_the_all_reduce_and_say_why_they_hold_no_s
 def test_with_a_step_time_the_formula_bounds_the_efficiency():
     (forecast,) = formula_forecasts(200e6, 20e9, [2], one_gpu_seconds=0.03)
 
-    assert any("75%" in note and "100%" in note for note in forecast.assumptions)
+    assert any("75 %" in note and "100 %" in note for note in forecast.assumptions)
 
 
 @pytest.mark.parametrize(("size", "rate", "gpus"), [(-1, 1e9, 2), (1e6, 0.0, 2), (1e6, math.nan, 2), (1e6, 1e9, 0), (math.inf, 1e9, 2)])

@@ -23,7 +23,7 @@ def test_a_step_is_its_turns_times_the_slowest_stage_and_its_boundaries():
 
     # Six equal segments over two stages: three each of 5 ms; 5 turns; an activation of 2 MiB there and back.
     assert float(seconds[0]) == pytest.approx(5 * (0.015 + 2 * 2 * MIB / 1e9) + 0.001)
-    assert "bubble of 20 %" in notes[0] or "bubble of 20%" in notes[0]
+    assert "bubble of 20 %" in notes[0]
 
 
 def test_more_micro_batches_waste_less():

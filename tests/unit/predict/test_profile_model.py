@@ -154,7 +154,7 @@ def test_a_busy_host_widens_the_interval_and_is_named():
     busy = replace(profile(), host_load=HostLoad(busy_fraction=0.9, steal_fraction=0.1, other_busy_fraction=0.3, frequency_mhz=2600.0))
 
     assert work_of(busy).host_sigma > work_of(profile()).host_sigma
-    assert any("40% of the processors" in note for note in work_of(busy).assumptions)
+    assert any("40 % of the processors" in note for note in work_of(busy).assumptions)
 
 
 def test_a_strategy_that_seems_to_shorten_the_step_was_disturbed():

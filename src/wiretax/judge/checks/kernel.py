@@ -8,6 +8,7 @@ from wiretax.judge import seen
 from wiretax.model.finding import Confidence, Finding
 from wiretax.model.observation import Observation
 from wiretax.model.run import Run
+from wiretax.units import percent
 
 LOST = frozenset({79})
 MEMORY = frozenset({48, 64, 94, 95, 140})
@@ -162,7 +163,7 @@ def _pcie(run: Run) -> Iterator[Finding]:
             confidence="likely",
             title=f"The kernel found a PCIe link of x{now} where x{most} is possible ({seen.text(narrow[0], 'device')})",
             evidence=seen.lines(narrow),
-            effect=f"Everything over that link runs at most at {now / most:.0%} of what it could.",
+            effect=f"Everything over that link runs at most at {percent(now / most)} of what it could.",
             remedy="Move the card to a full-width slot, or reseat card and riser.",
             confirm="nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",
         )

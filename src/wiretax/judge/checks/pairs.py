@@ -16,7 +16,7 @@ from wiretax.judge.limits import Limit, host_limit
 from wiretax.model.finding import Evidence, Finding
 from wiretax.model.measurement import Copy
 from wiretax.model.run import Run
-from wiretax.units import rate, size
+from wiretax.units import percent, rate, size
 
 AMONG_EQUALS = 0.6
 """A pair below this share of the median of pairs joined the same way is odd, whatever its links could do."""
@@ -156,7 +156,7 @@ def _slow_all_reduce(run: Run) -> Iterator[Finding]:
             ),
             *(evidence(reason, "expectation") for reason in expected.because[:2]),
         ),
-        effect=f"Gradients move at {reached / expected.expected:.0%} of the usual rate of such a machine.",
+        effect=f"Gradients move at {percent(reached / expected.expected)} of the usual rate of such a machine.",
         remedy="Repeat it on a quiet host; then compare settings: `NCCL_P2P_DISABLE=1 wiretax check --quick`, another NCCL version.",
         confirm="wiretax check --quick",
     )

@@ -11,7 +11,7 @@ from wiretax.judge.facts import evidence
 from wiretax.model.finding import Confidence, Finding
 from wiretax.model.machine import Gpu
 from wiretax.model.run import Run
-from wiretax.units import rate
+from wiretax.units import percent, rate
 
 WORKING_UTILIZATION = 0.5
 """A GPU this busy has its link at full speed; used where a text shows the link during somebody's job."""
@@ -84,7 +84,7 @@ def _finding(code: str, found: list[_Slow], title: str, remedy: str, confirm: st
         confidence="certain" if all(entry.confidence == "certain" for entry in found) else "likely",
         title=title,
         evidence=tuple(evidence(entry.text, "machine.gpus") for entry in found[:8]),
-        effect=f"Everything to and from host memory, and peer to peer over PCIe, runs at most at {worst:.0%} of the link's rate.",
+        effect=f"Everything to and from host memory, and peer to peer over PCIe, runs at most at {percent(worst)} of the link's rate.",
         remedy=remedy,
         confirm=confirm,
     )
@@ -123,7 +123,7 @@ def _excerpt(run: Run, judged: bool) -> Iterator[Finding]:
             confidence="likely",
             title="A PCIe link has fewer lanes than its device can use; which device was not pasted along",
             evidence=seen.lines(narrow),
-            effect=f"Everything over that link runs at most at {worst:.0%} of what it could.",
+            effect=f"Everything over that link runs at most at {percent(worst)} of what it could.",
             remedy="See whose link it is (`sudo lspci -vv`); move that card to a full-width slot, or reseat card and riser.",
             confirm="nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",
         )

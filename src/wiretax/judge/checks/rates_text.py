@@ -12,7 +12,7 @@ from wiretax.judge.rates import Gain, Rate
 from wiretax.model.finding import Evidence, Finding
 from wiretax.model.machine import PATH_RANK
 from wiretax.model.run import Run
-from wiretax.units import rate
+from wiretax.units import percent, rate
 
 WORTH = 1.25
 """Somebody else's figures, of unknown spread: only a clear difference counts."""
@@ -139,7 +139,7 @@ def _forced_slow(found: list[Gain], setting: str = "") -> Finding:
         confidence="certain",
         title=f"{setting} forces peer to peer, and the way through host memory is faster",
         evidence=_shown(found),
-        effect=f"It leaves {min(gain.factor for gain in found):.0%} of the speed.",
+        effect=f"It leaves {percent(min(gain.factor for gain in found))} of the speed.",
         remedy=f"Remove it: `unset {setting.partition('=')[0]}`.",
         confirm=f"env -u {setting.partition('=')[0]} wiretax check --quick",
     )
@@ -218,7 +218,7 @@ def _collapse(found: tuple[Rate, ...]) -> Iterator[Finding]:
             code="subset-collapse",
             severity="warning",
             confidence="likely",
-            title=f"{largest} GPUs together reach {best.bytes_per_second / bound.bytes_per_second:.0%} "
+            title=f"{largest} GPUs together reach {percent(best.bytes_per_second / bound.bytes_per_second)} "
             f"of what {bound.num_gpus} GPUs do{f' ({operation})' if operation else ''}",
             evidence=(bound.evidence, best.evidence),
             effect="Training on all GPUs may be slower than on a part of them.",

@@ -10,7 +10,7 @@ from wiretax.judge.facts import evidence
 from wiretax.model.finding import Confidence, Evidence, Finding, Severity
 from wiretax.model.measurement import Compute
 from wiretax.model.run import Run
-from wiretax.units import flops, rate
+from wiretax.units import flops, percent, rate
 
 SLOW = 0.90
 """GPUs of one model differ by 3 to 5 %, at times up to 14 % (PRISM); below 90 % of its equals a GPU holds up every step."""
@@ -87,7 +87,7 @@ def _finding(run: Run, index: int, mine: Compute, equals: list[Compute], worst: 
         confidence=confidence,
         title=title,
         evidence=tuple(seen),
-        effect=f"All other GPUs wait: every step on all of them runs at {share:.0%} of what it could.",
+        effect=f"All other GPUs wait: every step on all of them runs at {percent(share)} of what it could.",
         remedy=f"{remedy} Or leave it out of the job.",
         confirm="nvidia-smi --query-gpu=index,clocks.sm,power.draw,power.limit,temperature.gpu,clocks_event_reasons.active --format=csv",
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wiretax.judge import facts, seen, timings
 from wiretax.model.finding import Confidence, Evidence, Finding, Severity
 from wiretax.model.run import Run
-from wiretax.units import rate, significant
+from wiretax.units import percent, rate, significant
 
 PER_PROCESS_TOLERANCE = 0.25
 
@@ -188,9 +188,9 @@ def _batch(run: Run) -> Iterator[Finding]:
         yield _finding(
             "Step times alone do not tell whether the batch grew with the GPUs",
             seen.lines([o for s in steps for o in (s.base, s.entry)], 4),
-            f"If each GPU kept its batch, efficiency is {steps[0].best:.0%}; if the global batch stayed, {steps[0].worst:.0%}."
+            f"If each GPU kept its batch, efficiency is {percent(steps[0].best)}; if the global batch stayed, {percent(steps[0].worst)}."
             if len(steps) == 1
-            else f"Depending on it, efficiency lies between {low:.0%} and {high:.0%}.",
+            else f"Depending on it, efficiency lies between {percent(low)} and {percent(high)}.",
             "Say the batch per GPU, or compare samples per second of all GPUs together.",
             "info",
         )

@@ -194,8 +194,8 @@ def _chart(values: list[dict[str, Any]], counts: Sequence[int], batch: float, cu
         base.transform_filter("datum.n === gpus")
         .transform_calculate(
             sentence="datum.n + (datum.n === 1 ? ' GPU: ' : ' GPUs: ') + format(datum.wall, '.4~g') + ' h, ' + format(datum.cost, ',.2f')"
-            " + ' ' + currency + ', efficiency ' + format(datum.e, '.0%')"
-            " + (datum.n === 1 ? '' : ', wire tax ' + format(1 - datum.e, '.0%'))"
+            " + ' ' + currency + ', efficiency ' + format(datum.e * 100, '.0f') + ' %'"
+            " + (datum.n === 1 ? '' : ', wire tax ' + format(100 - datum.e * 100, '.0f') + ' %')"
             " + (interruptions > 0 ? ', a checkpoint every ' + format(datum.interval / 60, '.3~g') + ' min' : '')"
             " + (datum.late === 1 ? '. Too late.' : deadline > 0 ? '. In time.' : '.')"
         )

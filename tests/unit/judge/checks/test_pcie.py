@@ -21,7 +21,7 @@ def test_a_quarter_of_the_lanes_under_load_is_a_problem_and_half_a_warning():
     machine = with_links(link(4, 4), link(4, 16))
     finding = found(check, run(machine, compute(0, pcie=(4, 4)), compute(1, pcie=(4, 16))))["pcie-width-low"]
     assert (finding.severity, finding.confidence) == ("problem", "certain")
-    assert "x4 of x16 under load" in finding.evidence[0].text and "25%" in finding.effect
+    assert "x4 of x16 under load" in finding.evidence[0].text and "25 %" in finding.effect
     halved = with_links(link(4, 8), link(4, 8))
     assert found(check, run(halved, compute(0, pcie=(4, 8))))["pcie-width-low"].severity == "warning"
 

@@ -55,7 +55,7 @@ def test_a_forced_level_is_blamed_for_it():
 
 def test_all_gpus_far_below_a_pair_collapse():
     finding = found(check, text_run("# all_reduce busbw GB/s\nGPUs  busbw(GB/s)\n2     19.5\n4     18.9\n8     2.1\n"))["subset-collapse"]
-    assert "8 GPUs together reach 11%" in finding.title
+    assert "8 GPUs together reach 11 %" in finding.title
 
 
 def test_a_version_that_is_slow_where_another_is_not_is_the_cause():

@@ -10,7 +10,7 @@ def speeds(*teraflops, together=False, **of_last):
 def test_a_slow_gpu_without_a_reason_claims_none():
     finding = found(check, run(box(4), *speeds(160, 161, 159, 130)))["straggler"]
     assert (finding.severity, finding.confidence) == ("warning", "certain")
-    assert "GPU 3" in finding.title and "81%" in finding.effect
+    assert "GPU 3" in finding.title and "81 %" in finding.effect
 
 
 def test_far_below_its_equals_is_a_problem():
