@@ -5,44 +5,35 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from wiretax.store.folder import load_run
 from wiretax.units import size
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import against_nccl_tests  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results" / "h200x2"
 PAGE = Path(__file__).with_name("agreement.md")
 SHOWN = (8, 1 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30)
 
 
-def _comparer() -> ModuleType:
-    """benchmarks/against_nccl_tests.py, which is no package."""
-    spec = importlib.util.spec_from_file_location("against_nccl_tests", ROOT / "benchmarks" / "against_nccl_tests.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def comparisons() -> list[Any]:
     """Every operation and wire that both tools measured, in the order of the page."""
-    comparer = _comparer()
     theirs, ours = [], []
     for path in sorted(RESULTS.glob("nccl_tests_*.txt")):
         wire = next(name for name in ("default", "p2p_off", "socket") if f"_{name}_" in path.name)
-        operation, world_size, figures = comparer.read_nccl_tests(path.read_text(encoding="utf-8"), path.name)
+        operation, world_size, figures = against_nccl_tests.read_nccl_tests(path.read_text(encoding="utf-8"), path.name)
         theirs.append(((wire, operation, world_size), figures))
     for path in sorted(RESULTS.glob("ours_*.json")):
-        ours.extend(comparer.read_run(json.loads(path.read_text(encoding="utf-8")), path.name).items())
-    left, right = comparer.merge(ours), comparer.merge(theirs)
-    return [comparer.compare(key, left[key], right[key]) for key in sorted(right) if key in left]
+        ours.extend(against_nccl_tests.read_run(json.loads(path.read_text(encoding="utf-8")), path.name).items())
+    left, right = against_nccl_tests.merge(ours), against_nccl_tests.merge(theirs)
+    return [against_nccl_tests.compare(key, left[key], right[key]) for key in sorted(right) if key in left]
 
 
 def page() -> str:

@@ -10,16 +10,11 @@ a committed run document.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import re
-import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from wiretax.cli.main import run
+from commands import in_folder, printed, rewrite, without_heading
+
 from wiretax.show.terminal import as_text
 from wiretax.store.folder import load_run
 
@@ -37,45 +32,16 @@ def refreshed(text: str) -> str:
         RuntimeError: the command line refused the arguments.
         BadInput: a document is not there.
     """
-    with _in_root():
+    with in_folder(ROOT, WIDTH):
         return _BLOCK.sub(lambda match: f"{match['open']}\n{_output(match['kind'], match['what'])}\n{match['close']}", text)
 
 
 def _output(kind: str, what: str) -> str:
     if kind == "shown":
-        return f"```text\n{_body(as_text(load_run(ROOT / what), WIDTH))}```\n"
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(shlex.split(what))
-    if code:
-        raise RuntimeError(f"wiretax {what}: {err.getvalue()}")
-    text = out.getvalue()
-    return f"```console\n$ wiretax {what}\n{text if '--help' in what else _body(text)}```\n"
-
-
-def _body(text: str) -> str:
-    """Without the first lines, which hold the time."""
-    return text.partition("\n\n")[2]
-
-
-@contextlib.contextmanager
-def _in_root() -> Iterator[None]:
-    """The arguments name files from the top of the repository; the width does not depend on who calls."""
-    before, columns = Path.cwd(), os.environ.get("COLUMNS")
-    os.chdir(ROOT)
-    os.environ["COLUMNS"] = str(WIDTH)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-        if columns is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = columns
+        return f"```text\n{without_heading(as_text(load_run(ROOT / what), WIDTH))}```\n"
+    text = printed(what)
+    return f"```console\n$ wiretax {what}\n{text if '--help' in what else without_heading(text)}```\n"
 
 
 if __name__ == "__main__":
-    old = PAGE.read_text(encoding="utf-8")
-    new = refreshed(old)
-    PAGE.write_text(new, encoding="utf-8")
-    print("docs/predict.md rewritten" if new != old else "docs/predict.md was up to date", file=sys.stderr)
+    rewrite(PAGE, refreshed)

@@ -17,6 +17,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from commands import rewrite
+
 from wiretax.jobs.inspect import inspect
 from wiretax.show.terminal import as_text
 from wiretax.store.folder import load_run
@@ -54,7 +56,4 @@ def _output(kind: str, name: str) -> str:
 
 
 if __name__ == "__main__":
-    before = README.read_text(encoding="utf-8")
-    after = refreshed(before)
-    README.write_text(after, encoding="utf-8")
-    print("README.md rewritten" if after != before else "README.md was up to date", file=sys.stderr)
+    rewrite(README, refreshed)

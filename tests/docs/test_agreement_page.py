@@ -1,19 +1,17 @@
 """The page that sets us beside nccl-tests is what the raw output of both says, and the agreement that is asked for holds."""
 
-import importlib.util
-from pathlib import Path
+from __future__ import annotations
+
+from types import ModuleType
 
 import pytest
 
-PATH = Path(__file__).parents[2] / "docs" / "make_agreement.py"
+from loading import load
 
 
 @pytest.fixture(scope="module")
-def make_agreement():
-    spec = importlib.util.spec_from_file_location("make_agreement", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def make_agreement() -> ModuleType:
+    return load("docs/make_agreement.py")
 
 
 def test_the_page_is_fresh(make_agreement):

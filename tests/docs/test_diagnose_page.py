@@ -1,19 +1,17 @@
 """The page about pasted texts is what the command prints today, and all public cases on it are right."""
 
-import importlib.util
-from pathlib import Path
+from __future__ import annotations
+
+from types import ModuleType
 
 import pytest
 
-PATH = Path(__file__).parents[2] / "docs" / "make_diagnose.py"
+from loading import load
 
 
 @pytest.fixture(scope="module")
-def make_diagnose():
-    spec = importlib.util.spec_from_file_location("make_diagnose", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def make_diagnose() -> ModuleType:
+    return load("docs/make_diagnose.py")
 
 
 def test_the_page_is_fresh(make_diagnose):

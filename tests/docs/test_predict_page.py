@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from loading import ROOT, load
 
 
 @pytest.fixture(scope="module")
 def make_predict() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_predict", ROOT / "docs" / "make_predict.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("docs/make_predict.py")
 
 
 def test_every_output_is_what_the_program_prints_today(make_predict: ModuleType) -> None:
@@ -31,16 +23,6 @@ def test_every_output_is_what_the_program_prints_today(make_predict: ModuleType)
     assert "9.1 ms" in text
     assert "15.9 ms" in text
     assert make_predict.refreshed(text) == text, "run `make docs`"
-
-
-def test_the_folder_and_the_width_are_as_before(make_predict: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "77")
-    before = Path.cwd()
-
-    make_predict.refreshed("nothing to show")
-
-    assert Path.cwd() == before
-    assert os.environ["COLUMNS"] == "77"
 
 
 def test_the_recorded_example_is_what_its_script_makes() -> None:

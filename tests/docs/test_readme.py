@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from loading import ROOT, load
+
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 
 
 @pytest.fixture(scope="module")
 def make_readme() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_readme", ROOT / "docs" / "make_readme.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("docs/make_readme.py")
 
 
 def test_every_output_block_is_what_the_program_prints_today(make_readme: ModuleType) -> None:

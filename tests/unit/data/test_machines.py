@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from loading import load
 from wiretax.data.gpus import find_gpu
 from wiretax.model.machine import Machine
 from wiretax.model.reading import REASON_NOT_RECORDED, not_finite, unexplained
@@ -14,12 +14,7 @@ from wiretax.store.codec import decode_machine, encode
 
 
 def sources() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("machines_from_sources", Path(__file__).with_name("machines_from_sources.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(Path(__file__).with_name("machines_from_sources.py"))
 
 
 @pytest.fixture(params=shipped_machines())

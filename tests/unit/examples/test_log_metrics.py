@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 
 import sample_runs
+from loading import load
 from wiretax import as_metrics
 from wiretax.store.folder import save_run
-
-EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Recorder:
@@ -37,15 +35,6 @@ class Recorder:
         return [arguments for called, arguments in self.calls if called == name]
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def run_file(tmp_path: Path) -> str:
     return str(save_run(sample_runs.four_4090(), tmp_path / "run.json"))
@@ -57,7 +46,7 @@ METRICS = as_metrics(sample_runs.four_4090())
 def test_tensorboard_gets_every_metric_and_the_verdict(run_file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     writer = Recorder()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=lambda folder: writer))
-    load("log_metrics_tensorboard").main(run_file, str(tmp_path))
+    load("examples/log_metrics_tensorboard.py").main(run_file, str(tmp_path))
     logged = dict(writer.called("add_scalar"))
     assert {name.replace("/", ".", 1): value for name, value in logged.items()} == METRICS
     assert "slower than one" in writer.called("add_text")[0][1]
@@ -66,7 +55,7 @@ def test_tensorboard_gets_every_metric_and_the_verdict(run_file: str, monkeypatc
 def test_mlflow_gets_metrics_parameters_and_the_page(run_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Recorder()
     monkeypatch.setitem(sys.modules, "mlflow", tracker)
-    load("log_metrics_mlflow").main(run_file)
+    load("examples/log_metrics_mlflow.py").main(run_file)
     assert tracker.called("log_metrics")[0][0] == METRICS
     assert tracker.called("log_params")[0][0]["gpus"].count("RTX 4090") == 4
     assert tracker.called("log_artifact")[0][0].endswith("report.html")
@@ -76,6 +65,6 @@ def test_wandb_gets_a_summary_and_a_configuration(run_file: str, monkeypatch: py
     logged = Recorder()
     seen: dict[str, Any] = {}
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **more: seen.update(more) or logged))
-    load("log_metrics_wandb").main(run_file)
+    load("examples/log_metrics_wandb.py").main(run_file)
     assert METRICS.items() <= logged.summary.items()
     assert seen["config"]["driver"] == "570.86.10"

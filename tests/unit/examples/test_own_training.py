@@ -1,12 +1,9 @@
 """The documented example: a user's own script, profiled both ways and predicted, without any GPU."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import msgspec
 import pytest
 
+from loading import load
 from wiretax.model.profile import Profile
 from wiretax.predict.forecast import predict
 from wiretax.predict.wire_curve import Wire
@@ -15,18 +12,12 @@ from wiretax.train.sampling import Effort
 from wiretax.train.workload import Settings
 
 torch = pytest.importorskip("torch")
-FOLDER = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture
-def example(monkeypatch):
+def example():
     torch.set_num_threads(1)
-    monkeypatch.syspath_prepend(str(FOLDER))
-    specification = importlib.util.spec_from_file_location("own_training", FOLDER / "own_training.py")
-    module = importlib.util.module_from_spec(specification)
-    monkeypatch.setitem(sys.modules, "own_training", module)
-    specification.loader.exec_module(module)
-    return module
+    return load("examples/own_training.py")
 
 
 def test_the_example_trains(example):

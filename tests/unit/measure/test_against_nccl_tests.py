@@ -1,21 +1,16 @@
 """The benchmark script that sets our collectives beside nccl-tests."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from loading import ROOT, load
+
 DATA = ROOT / "tests" / "data" / "nccl_tests"
 FAST = DATA / "nccl_tests_all_reduce_default.txt"
 SOCKET = DATA / "nccl_tests_all_reduce_net.txt"
 
-spec = importlib.util.spec_from_file_location("against_nccl_tests", ROOT / "benchmarks" / "against_nccl_tests.py")
-against = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = against
-spec.loader.exec_module(against)
+against = load("benchmarks/against_nccl_tests.py")
 
 
 def run_document(path, figures, *, scale=lambda size: 1.0, wire="default", slower_mode=False):
