@@ -18,6 +18,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "accuracy.md"
 REPEATABLE = 0.04
+MEMORY = (
+    "Peak memory of one GPU (`torch.cuda.max_memory_allocated`), predicted from ONE GPU's profile or from the model's shape alone;\n"
+    "*free* is communication made free: the buffers are there, nothing is sent.\n"
+)
 """A case whose launches spread by more is judged by its interval alone."""
 
 ANCHORS = (
@@ -75,7 +79,7 @@ def page(results: Sequence[tuple[str, list[dict[str, Any]]]], memory: Sequence[t
     for name, found in results:
         parts += [f"\n## {name}\n", _machines(found), _cases(found)]
     for name, found in memory:
-        parts += [f"\n## {name}\n", "Peak memory of one GPU, predicted from ONE GPU's profile.\n", _memory_machines(found), _memory(found)]
+        parts += [f"\n## {name}\n", MEMORY, _memory_machines(found), _memory_summary(found), _memory(found)]
     return "\n".join(parts) + "\n"
 
 
@@ -158,6 +162,25 @@ def _memory_machines(found: Sequence[dict[str, Any]]) -> str:
     return "\n".join(dict.fromkeys(f"{case['machine']}, {case['date']}.\n" for case in found))
 
 
+def _memory_summary(found: Sequence[dict[str, Any]]) -> str:
+    """One line a way of predicting, with those held out apart."""
+    lines = []
+    for source in dict.fromkeys(case.get("from", "profile") for case in found):
+        for held_out in (False, True):
+            group = [case for case in found if case.get("from", "profile") == source and bool(case.get("held_out")) == held_out]
+            if group:
+                errors = [abs(case["predicted_bytes"] / case["measured_bytes"] - 1) for case in group]
+                within = sum(
+                    case["low_bytes"] <= case["measured_least_bytes"] and case["measured_most_bytes"] <= case["high_bytes"]
+                    for case in group
+                )
+                what = f"From the {source}{', held out' if held_out else ''}"
+                lines.append(
+                    f"- {what}: mean error {_percent(mean(errors))}, worst {_percent(max(errors))}, {within} of {len(group)} inside."
+                )
+    return "\n".join(lines) + "\n"
+
+
 def _memory(found: Sequence[dict[str, Any]]) -> str:
     titles = (
         "workload",
@@ -165,6 +188,7 @@ def _memory(found: Sequence[dict[str, Any]]) -> str:
         "GPUs",
         "backend",
         "batch",
+        "from",
         "low GB",
         "predicted GB",
         "high GB",
@@ -172,6 +196,7 @@ def _memory(found: Sequence[dict[str, Any]]) -> str:
         "of",
         "error",
         "inside",
+        "held out",
     )
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     for case in found:
@@ -180,11 +205,13 @@ def _memory(found: Sequence[dict[str, Any]]) -> str:
         )
         cells = [
             *(case["workload"], case["strategy"], str(case["num_gpus"]), case["backend"], str(case["batch_per_gpu"])),
+            case.get("from", "profile"),
             *(f"{one / 1e9:.2f}" for one in (low, predicted, high)),
             f"{measured / 1e9:.2f}" + ("" if most / least < 1.005 else f" ({least / 1e9:.2f} to {most / 1e9:.2f})"),
             f"{case['launches']} launches" if case["launches"] > 1 else "1 launch",
             _percent(predicted / measured - 1, "+"),
             "yes" if low <= least and most <= high else "no",
+            "yes" if case.get("held_out") else "no",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

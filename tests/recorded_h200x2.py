@@ -241,7 +241,7 @@ def profile(workload: str, batch_size: int, launch: int) -> Profile:
                 strategy="none",
                 batch_size=one["B"],
                 peak_bytes=int(one["mem_gb"] * 2**30),
-                missing={"at_rest_bytes": "not recorded"},
+                missing=dict.fromkeys(("at_rest_bytes", "update_peak_bytes"), "not recorded"),
             )
             for one in rows(BARE[launch])
             if one["kind"] == workload

@@ -45,6 +45,14 @@ def test_stages_run_in_order_each_with_its_own_environment():
     assert len(set(collected.facts["pid"])) == 2  # each stage was a process of its own
 
 
+def test_what_a_stages_module_does_before_the_forks_is_done_once_in_each_rank():
+    outcome, collected = run([stage("first", "told_before"), stage("second", "told_before")])
+    assert outcome.incidents == []
+    told = collected.facts["before"]
+    assert len(told) == 4
+    assert all(callers == [parent] for callers, parent in told)
+
+
 @pytest.mark.parametrize(
     ("how", "kind", "number"),
     [("kill", "rank_died", signal.SIGKILL), ("raise", "error", None), ("exit", "error", None), ("end_quietly", "error", None)],

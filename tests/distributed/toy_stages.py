@@ -9,6 +9,18 @@ import time
 from wiretax.measure.rank import OutOfTimeError
 from wiretax.model.measurement import PeerTruth
 
+IMPORTED_BY = []
+
+
+def before_forks():
+    """Called in the rank, before its first stage."""
+    IMPORTED_BY.append(os.getpid())
+
+
+def told_before(rank):
+    """Who called :func:`before_forks`, and whose child this is."""
+    rank.emit_fact("before", [IMPORTED_BY, os.getppid()])
+
 
 def count(rank, steps=20, seconds=None):
     """Steps together; rank 0 writes one result."""

@@ -35,7 +35,8 @@ def test_a_gpu_profile_is_complete(whole):
 def test_device_time_has_no_gaps_and_host_time_does_not_wait_for_the_device(whole):
     for phase in (whole.bare.forward, whole.bare.backward):
         assert phase.device.seconds < 1.05 * phase.elapsed.seconds
-        assert phase.elapsed.seconds < 1.15 * max(phase.device.seconds, phase.host.seconds) + 1e-3
+        # what else the host does only makes a step longer, so the shortest is the one that can be compared
+        assert min(phase.elapsed.samples_seconds) < 1.15 * max(phase.device.seconds, phase.host.seconds) + 1e-3
 
 
 def test_two_batches_tell_fixed_memory_from_growing_memory(whole):

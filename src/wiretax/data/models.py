@@ -50,6 +50,18 @@ class TransformerShape:
     """0: a plain MLP."""
     experts_per_token: int = 0
 
+    # How the usual code computes it, which decides what it keeps for the backward pass.
+    fused_products: bool = False
+    """Queries, keys and values come from one product, and so do gate and up."""
+    keys_repeated: bool = False
+    """Keys and values are copied to as many heads as there are queries."""
+    norm_kept_bytes: int = 0
+    """An element, beside its input: a norm that is written out in Python keeps what it computes in float32."""
+    gelu_written_out: bool = False
+    """Keeps three more tensors of the MLP's width, in float32 under autocast."""
+    dropout: bool = False
+    """Keeps a mask of one byte after attention and after the MLP."""
+
     @property
     def norm_parameters(self) -> int:
         """Of one norm over the hidden size."""
@@ -192,8 +204,8 @@ def _preset(name: str, table: dict[str, Any]) -> Preset:
             "vocabulary_size": table["vocabulary_size"],
         }
         styles: dict[str, dict[str, Any]] = {
-            "gpt": {"max_positions": table["sequence_length"], "norm_has_bias": True},
-            "llama": {"gated_mlp": True},
+            "gpt": {"max_positions": table["sequence_length"], "norm_has_bias": True, "fused_products": True},
+            "llama": {"gated_mlp": True, "keys_repeated": True},
             "encoder": {
                 "max_positions": table["sequence_length"],
                 "norm_has_bias": True,
@@ -220,24 +232,27 @@ def _preset(name: str, table: dict[str, Any]) -> Preset:
     )
 
 
-_LLAMA: dict[str, Any] = {"gated_mlp": True}
+_LLAMA: dict[str, Any] = {"gated_mlp": True, "norm_kept_bytes": 4}
 _GPT_BIASES: dict[str, Any] = {"norm_has_bias": True, "qkv_bias": True, "output_bias": True, "mlp_bias": True}
 _BERT: dict[str, Any] = {**_GPT_BIASES, "embedding_norm": True, "final_norm": False, "head_bias": True, "masked_word_head": True}
 _ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "gpt2": {**_GPT_BIASES, "tied_head": True},
-    "gpt_neox": _GPT_BIASES,
+    "gpt2": {**_GPT_BIASES, "tied_head": True, "fused_products": True, "gelu_written_out": True},
+    "gpt_neox": {**_GPT_BIASES, "fused_products": True},
     "opt": {**_GPT_BIASES, "tied_head": True},
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "mixtral": _LLAMA,
     "qwen2": {**_LLAMA, "qkv_bias": True},
     "qwen3": {**_LLAMA, "qk_norm": True},
-    "gemma": {**_LLAMA, "tied_head": True},
-    "phi3": _LLAMA,
+    "gemma": {**_LLAMA, "tied_head": True, "norm_kept_bytes": 6},
+    "phi3": {**_LLAMA, "fused_products": True},
     "bert": {**_BERT, "tied_head": True},
     "roberta": {**_BERT, "tied_head": True},
 }
 """What the ``model_type`` of a config implies beyond its numbers; from the modelling files of transformers 4 and 5."""
+
+_DROPOUT = {"gpt2": "resid_pdrop", "opt": "dropout", "bert": "hidden_dropout_prob", "roberta": "hidden_dropout_prob"}
+"""Where a config says it, of the architectures that have dropout unless their config takes it away."""
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "num_layers": ("num_hidden_layers", "n_layer"),
@@ -295,6 +310,10 @@ def shape_from_config(config: Mapping[str, Any], source: str = "config.json") ->
     if config.get("tie_word_embeddings") is not None:
         style["tied_head"] = bool(config["tie_word_embeddings"])
     style |= found
+    if kind in _DROPOUT:
+        style["dropout"] = config.get(_DROPOUT[kind], 0.1) != 0
+    if (gelu := config.get("activation_function")) is not None:
+        style["gelu_written_out"] = gelu == "gelu_new"
     style["num_kv_heads"] = _number(config, ("num_key_value_heads",)) or heads
     style["head_size"] = _number(config, ("head_dim",)) or hidden // heads
     return TransformerShape(**style)

@@ -1,5 +1,7 @@
 """What each rank runs: imports torch once, touches no CUDA, and forks one child per stage.
 
+A stage's module may have a function ``before_forks`` that imports what each of its children would import anew.
+
 Forked by torchrun's engine (:mod:`wiretax.launch.agent`). NCCL reads its settings once per process and importing torch is
 slow, hence the fork: each stage gets a fresh process with its own environment in a few milliseconds. The coordinator
 (:mod:`wiretax.launch.torchrun`) talks to the ranks through small files in FOLDER and kills the children when time is up, so this
@@ -99,9 +101,9 @@ def main(folder_name: str, parent: str) -> int:
         # the engine asked CUDA how many GPUs there are, and CUDA does not survive a fork: begin again as a process of our own
         os.execv(sys.executable, python_command("wiretax.launch.worker", folder_name, parent))  # noqa: S606 - this very program
 
-    for stage in plan.stages:
+    for name in dict.fromkeys(stage.function.partition(":")[0] for stage in plan.stages):
         with contextlib.suppress(ImportError):  # a stage that cannot be imported says so when it runs
-            importlib.import_module(stage.function.partition(":")[0])
+            getattr(importlib.import_module(name), "before_forks", lambda: None)()
     publish(started_file(folder, -1, rank), _started(rank, -1, os.getpid()))
     number = 0
     while True:

@@ -184,6 +184,8 @@ class MemoryPoint:
     peak_bytes: int
     at_rest_bytes: int | None = None
     """Allocated between two steps: parameters, optimizer states, and gradients where they are kept."""
+    update_peak_bytes: int | None = None
+    """Peak while the optimizer steps: it does not grow with the batch, and is about that of the whole step where batches are small."""
     missing: dict[str, str] = field(default_factory=dict)
 
 

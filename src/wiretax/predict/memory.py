@@ -24,11 +24,26 @@ SLACK_FRACTION = 0.03
 MEASURED_FRACTION = 0.02
 """Half width of the interval where the strategy's own peak was measured."""
 
+UPDATE_SLACK = 1.02
+"""A peak below so much of weights, gradients and states was the optimizer's."""
+
 DERIVED_FRACTION = 0.05
 """The same where it follows from the bare step by arithmetic."""
 
+TENSOR_PARALLEL_FRACTION = 0.08
+"""The same for tensor parallelism, whose share of the activations differs from block to block."""
+
 TENSOR_PARALLEL_KEPT = 10 / 34
 """Share of a block's activations that tensor parallelism does not cut (10 of 34 s b h bytes; Korthikanti, arXiv 2205.05198, 4.2.1)."""
+
+TENSOR_PARALLEL_KEPT_MIXED = 18 / 48
+"""The same under autocast: norms keep their inputs in float32, and each product its own bf16 copy of what it reads."""
+
+LOSS_PARALLEL_BYTES = 16.0
+"""Bytes a logit of a rank's own under torch's ``loss_parallel``: log-softmax, gradient and two temporaries in float32."""
+
+LOGIT_BYTES = (8.0, 12.0, 14.0)
+"""Bytes a logit at the peak with a float32 loss: bf16 logits, their log-softmax and its gradients (recorded GPTs: 12)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,33 +89,47 @@ def predict_memory(
     """
     name = "none" if strategy == "none" or num_gpus == 1 else strategy_name(strategy)
     batch = profile.workload.batch_size if batch_size is None else batch_size
-    line = _line([one for one in profile.memory if one.strategy == "none"])
-    if line is None:
-        return None
-    fixed, growing, notes = line
     parameters = float(sum(one.num_bytes for one in profile.parameters))
     gradients = float(sum(one.gradient_bytes for one in profile.parameters))
     states = _optimizer_bytes(profile, parameters, gradients)
+    line = _line([one for one in profile.memory if one.strategy == "none"], parameters + states + gradients)
+    if line is None:
+        return None
+    notes = list(line.notes)
     block_bytes = sum(one.parameter_bytes for one in profile.segments if one.role == "block")
-    shares = shares_of(name, num_gpus, options, block_bytes / parameters if block_bytes and parameters else 1.0)
-    activations = growing * batch * shares.activations
-    other = max(fixed - parameters - states, 0.0)
+    shares = shares_of(
+        name,
+        num_gpus,
+        options,
+        block_bytes / parameters if block_bytes and parameters else 1.0,
+        mixed=_is_mixed(profile),
+        checkpointing=profile.workload.activation_checkpointing,
+    )
+    logits = min(_logits_per_sample(profile), line.growing) * batch
+    logits_share, logits_low, logits_high = _logits_share(profile, name, shares)
+    activations = (line.growing * batch - logits) * shares.activations + logits * logits_share
+    other = line.fixed - parameters - states
     alive = gradients * shares.gradients if name != "none" or options.accumulation_steps > 1 else 0.0
     at_forward = parameters * shares.parameters + states * shares.optimizer + activations + other * shares.activations
     extra, low, high, extra_notes = _strategy_bytes(profile, name, gradients, shares, options)
+    low, high = low + logits * (logits_share - logits_low), high + logits * (logits_high - logits_share)
+    low += line.unsure * batch * shares.activations
+    high += line.unsure * batch * shares.activations
     notes += extra_notes
-    # The optimizer's moment: no activations, but all gradients.
-    at_update = parameters * shares.parameters + states * shares.optimizer + gradients * shares.gradients + extra
+    # The optimizer's moment: no activations, but all gradients, and what it makes for itself.
+    temporary = max((line.update or 0.0) - parameters - states - gradients, 0.0) * shares.optimizer
+    at_update = parameters * shares.parameters + states * shares.optimizer + gradients * shares.gradients + temporary + extra
     peak = max(at_forward + extra + (alive if name == "none" else 0.0), at_update)
     own = [one for one in profile.memory if one.strategy == _measured_as(name)]
-    half = DERIVED_FRACTION
+    half = TENSOR_PARALLEL_FRACTION if name in ("tp", "tp_ddp") else DERIVED_FRACTION
     if name != "none" and own and _measured_world(profile, name) in (None, num_gpus):
         measured_line = _line(own)
         if measured_line is not None:
-            base, slope, _ = measured_line
-            slope = slope if len({one.batch_size for one in own}) > 1 else growing * shares.activations
-            base = base if len({one.batch_size for one in own}) > 1 else own[0].peak_bytes - slope * own[0].batch_size
-            peak, low, high = base + slope * batch, 0.0, 0.0
+            base, slope = measured_line.fixed, measured_line.growing
+            if len({one.batch_size for one in own}) == 1:
+                slope = line.growing * shares.activations
+                base = own[0].peak_bytes - slope * own[0].batch_size
+            peak, low, high = max(base + slope * batch, measured_line.update or 0.0), 0.0, 0.0
             notes = [f"the peak of {name} was measured with communication free"]
             if name in ("ddp", "powersgd", "zero1"):
                 # Real reductions may hold the first buckets until new ones are made; free ones never do.
@@ -111,14 +140,15 @@ def predict_memory(
             half = MEASURED_FRACTION
     elif name == "none" and len({one.batch_size for one in profile.memory if one.strategy == "none"}) > 1:
         half = MEASURED_FRACTION
+    least = max(peak - low, min(at_update - extra, peak))
     return Memory(
         parameters=parameters * shares.parameters,
         gradients=alive,
         optimizer=states * shares.optimizer,
         activations=activations,
         strategy=extra,
-        other=other,
-        peak=Interval(low=(peak - low) * (1 - half), expected=peak, high=(peak + high) * (1 + half)),
+        other=max(other, 0.0),
+        peak=Interval(low=least * (1 - half), expected=peak, high=(peak + high) * (1 + half)),
         assumptions=tuple(notes),
     )
 
@@ -161,9 +191,13 @@ class Shares:
     gradients: float = 1.0
     optimizer: float = 1.0
     activations: float = 1.0
+    logits: float = 1.0
+    """Where the head's output stays cut, in units of what one GPU holds of it without a strategy."""
 
 
-def shares_of(name: str, num_gpus: int, options: Options, block_fraction: float) -> Shares:
+def shares_of(
+    name: str, num_gpus: int, options: Options, block_fraction: float, *, mixed: bool = False, checkpointing: bool = False
+) -> Shares:
     """What one GPU holds under a strategy.
 
     Args:
@@ -171,6 +205,8 @@ def shares_of(name: str, num_gpus: int, options: Options, block_fraction: float)
         num_gpus: all of them.
         options: shard and tensor-parallel group sizes.
         block_fraction: share of the parameters in the repeated blocks, which tensor parallelism cuts.
+        mixed: fp32 weights under autocast.
+        checkpointing: only what goes into each block is kept, which tensor parallelism does not cut.
     """
     part = 1 / num_gpus
     if name in ("fsdp2", "fsdp2_grad_op", "zero3"):
@@ -185,7 +221,8 @@ def shares_of(name: str, num_gpus: int, options: Options, block_fraction: float)
     if name in ("tp", "tp_ddp"):
         size = num_gpus if name == "tp" else options.tensor_parallel_size or 2
         kept = 1 - block_fraction + block_fraction / size
-        return Shares(kept, kept, kept, TENSOR_PARALLEL_KEPT + (1 - TENSOR_PARALLEL_KEPT) / size)
+        whole = 1.0 if checkpointing else TENSOR_PARALLEL_KEPT_MIXED if mixed else TENSOR_PARALLEL_KEPT
+        return Shares(kept, kept, kept, whole + (1 - whole) / size, LOSS_PARALLEL_BYTES / LOGIT_BYTES[1] / size)
     if name == "pp":
         # Under 1F1B the first stage holds as many micro-batches as there are stages, each of 1/p of the layers.
         return Shares(part, part, part, min(options.pipeline_micro_batches, num_gpus) * part)
@@ -210,24 +247,77 @@ def _strategy_bytes(
         ahead = max(options.forward_prefetch, options.backward_prefetch, 1)
         gathered = root + (whole - root if name == "fsdp2_grad_op" else sum(blocks[: 1 + ahead]))
         block_gradients = max((one.gradient_bytes for one in profile.segments if one.role == "block"), default=int(gradients))
+        waiting = float(options.reduce_scatter_buffers * block_gradients)
+        low = waiting + sum(blocks[1 : 1 + ahead])  # a peak at the loss comes before the next block and its gradients
         note = f"the root and {1 + ahead} blocks are gathered at once, one block's gradients wait to be reduced"
         if name == "fsdp2_grad_op":
-            note = "all blocks stay gathered between forward and backward"
-        return gathered + options.reduce_scatter_buffers * block_gradients, 0.0, 0.5 * root, [note]
+            low, note = waiting, "all blocks stay gathered between forward and backward"
+        return gathered + waiting, low, 0.5 * root, [note]
     return 0.0, 0.0, 0.0, []
 
 
-def _line(points: Sequence[MemoryPoint]) -> tuple[float, float, list[str]] | None:
-    """``a`` and ``b`` of ``a + b x batch``; with one point all of it but the states is taken to grow."""
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """``fixed + growing x batch`` until the gradients are there, ``update`` while the optimizer steps."""
+
+    fixed: float
+    growing: float
+    unsure: float
+    """How much more or less grows with each sample."""
+    update: float | None
+    notes: tuple[str, ...] = ()
+
+
+def _line(points: Sequence[MemoryPoint], update_bytes: float = 0.0) -> _Line | None:
+    """What grows with the batch; with one point all of it but the states is taken to grow.
+
+    At a small batch the peak comes when all gradients are there and the optimizer steps, and says nothing of what grows.
+
+    Args:
+        points: of one strategy.
+        update_bytes: what that moment holds at least.
+    """
     if not points:
         return None
-    first, last = min(points, key=lambda one: one.batch_size), max(points, key=lambda one: one.batch_size)
-    if first.batch_size == last.batch_size:
-        fixed = float(first.at_rest_bytes or 0)
-        note = "memory was measured at one batch size: all that is not held between steps is taken to grow with the batch"
-        return fixed, (first.peak_bytes - fixed) / first.batch_size, [note]
-    growing = (last.peak_bytes - first.peak_bytes) / (last.batch_size - first.batch_size)
-    return first.peak_bytes - growing * first.batch_size, growing, []
+    updates = [one.update_peak_bytes for one in points if one.update_peak_bytes is not None]
+    floor = UPDATE_SLACK * max([update_bytes, *updates]) if update_bytes else 0.0
+    update = float(max(updates)) if updates else None
+    peaks = {one.batch_size: one.peak_bytes for one in points}
+    growing_ones = sorted(batch for batch, peak in peaks.items() if peak > floor)
+    first, last = (growing_ones[0], growing_ones[-1]) if growing_ones else (max(peaks), max(peaks))
+    if first != last:
+        growing = (peaks[last] - peaks[first]) / (last - first)
+        return _Line(peaks[first] - growing * first, growing, 0.0, update)
+    fixed = float(next((one.at_rest_bytes for one in points if one.batch_size == first), None) or 0)
+    growing = (peaks[first] - fixed) / first
+    if not growing_ones:
+        why = "at the batches measured the peak was the optimizer's, and what grows with the batch is not known"
+        return _Line(fixed, growing / 2, growing / 2, update, (why,))
+    where = "memory was measured at one batch size" if len(peaks) == 1 else "at the smaller batch the peak was the optimizer's"
+    return _Line(fixed, growing, 0.0, update, (f"{where}: all that is not held between steps is taken to grow with the batch",))
+
+
+def _is_mixed(profile: Profile) -> bool:
+    """fp32 weights under bf16 autocast."""
+    return profile.workload.dtype != "float32" and any(one.dtype == "float32" for one in profile.parameters)
+
+
+def _logits_per_sample(profile: Profile) -> float:
+    """Bytes of the logits and their gradients; 0 where the workload says neither words nor length."""
+    return LOGIT_BYTES[1] * (profile.workload.vocabulary_size or 0) * (profile.workload.sequence_length or 0)
+
+
+def _logits_share(profile: Profile, name: str, shares: Shares) -> tuple[float, float, float]:
+    """What one GPU holds of the logits: expected, least and most.
+
+    The usual plan cuts a head of its own, and leaves alone one that shares the embedding's matrix.
+    """
+    if name not in ("tp", "tp_ddp"):
+        return shares.activations, shares.activations, shares.activations
+    words = profile.workload.vocabulary_size
+    tables = [one for one in profile.parameters if words is not None and words in one.shape and len(one.shape) > 1]
+    low, high = min(shares.logits, 1.0), max(shares.logits, 1.0)
+    return (1.0 if len(tables) == 1 else shares.logits, low, high)
 
 
 def _optimizer_bytes(profile: Profile, parameters: float, gradients: float) -> float:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from wiretax.data.models import TransformerShape
+from wiretax.data.models import Precision, TransformerShape
 from wiretax.errors import UsageError
 from wiretax.model.forecast import Interval
-from wiretax.predict.memory import Memory, Shares, shares_of
+from wiretax.predict.memory import LOGIT_BYTES, Memory, Shares, shares_of
 from wiretax.predict.options import DEFAULTS, Options, strategy_name
 
 ARITHMETIC_FRACTION = 0.10
 """Half width of the interval: published estimators of this kind are within a few percent on states and about ten on activations."""
-
-LOGIT_BYTES = (8.0, 12.0, 14.0)
-"""Bytes a logit at the peak with a float32 loss: bf16 logits, their log-softmax and its gradients (recorded GPTs: 12)."""
 
 DEFAULT_ADAPTER_FRACTION = 0.005
 """Trainable share of a LoRA model where none is given (rank 16 on all projections of a 7 B model: 0.6 %)."""
@@ -80,38 +77,54 @@ def activation_bytes(
     batch_size: int,
     sequence_length: int,
     *,
-    mixed: bool = False,
+    precision: Precision = "bf16",
     checkpointing: bool = False,
     flash_attention: bool = True,
-    dropout: bool = False,
 ) -> float:
     """What the forward pass of all layers keeps for the backward pass, without logits.
 
     The count is Korthikanti's (arXiv 2205.05198, section 4): with dropout, a plain MLP of 4 h and 16 bits it is the known
-    s b h (34 + 5 a s / h) a layer, and 34 s b h where attention keeps no scores.
+    s b h (34 + 5 a s / h) a layer, and 34 s b h where attention keeps no scores. What other blocks keep is counted from what torch
+    saves for them.
 
     Args:
         shape: of the model.
         batch_size: samples.
         sequence_length: tokens a sample.
-        mixed: fp32 weights under autocast, where the norms keep their inputs in float32.
+        precision: ``mixed`` keeps what runs between the products in float32, and a bf16 copy for each product that reads it.
         checkpointing: only each layer's input is kept, and one layer's activations while it is recomputed.
         flash_attention: no scores are kept.
-        dropout: masks of one byte.
     """
     hidden, query = shape.hidden_size, shape.num_heads * shape.head_size
     key_value = shape.num_kv_heads * shape.head_size
-    attention = 2 * hidden + 2 * (query + 2 * key_value) + 2 * query
-    inside_mlp = 8 * shape.mlp_size if shape.gated_mlp else 4 * shape.mlp_size
-    mlp = 2 * hidden + inside_mlp * max(shape.experts_per_token, 1)
-    norms = (4 if mixed else 2) * shape.norms_per_layer * hidden
-    layer = float(attention + mlp + norms + (2 * hidden if dropout else 0))
+    kept_keys = query if shape.keys_repeated else key_value
+    mixed, size = precision == "mixed", 4 if precision == "fp32" else 2
+    stream = 4 if mixed else size  # of what the norms read
+    reads = (1, 1) if not mixed or shape.fused_products else (3, 2 if shape.gated_mlp else 1)
+    attention = reads[0] * size * hidden + size * (query + 2 * kept_keys) + size * query
+    inside_mlp = (4 if shape.gated_mlp else 2) * size * shape.mlp_size
+    if shape.gelu_written_out:
+        inside_mlp += 3 * stream * shape.mlp_size
+    mlp = reads[1] * size * hidden + inside_mlp * max(shape.experts_per_token, 1)
+    norms = (stream + shape.norm_kept_bytes) * shape.norms_per_layer * hidden
+    if shape.qk_norm:
+        norms += (size + shape.norm_kept_bytes) * (query + key_value)
+    layer = float(attention + mlp + norms + (2 * hidden if shape.dropout else 0))
     if not flash_attention:
-        layer += 5 * shape.num_heads * sequence_length
+        layer += (1 + 2 * size) * shape.num_heads * sequence_length
     tokens = float(batch_size * sequence_length)
     if checkpointing:
-        return tokens * (2 * hidden * shape.num_layers + layer)
+        return tokens * (stream * hidden * shape.num_layers + layer)
     return tokens * layer * shape.num_layers
+
+
+def weight_copy_bytes(shape: TransformerShape) -> float:
+    """bf16 copies of the weights that autocast makes and the backward pass needs; sharding does not make them fewer.
+
+    Checkpointing does not either: autocast keeps them until its context ends, which is mostly after the loss.
+    """
+    head = shape.vocabulary_size * (shape.embedding_size or shape.hidden_size) if shape.has_head else 0
+    return 2.0 * (shape.block_parameters * shape.num_layers + head)
 
 
 def arithmetic_memory(
@@ -144,14 +157,20 @@ def arithmetic_memory(
         raise UsageError("Batch size, sequence length and number of GPUs are 1 or more.")
     name = "none" if strategy == "none" or num_gpus == 1 else strategy_name(strategy)
     blocks = shape.num_layers * shape.block_parameters
-    shares = shares_of(name, num_gpus, options, blocks / shape.num_parameters)
-    weights, gradients, states = states_bytes(shape.num_parameters, recipe, shares=shares)
     mixed = recipe == "adamw_mixed"
-    kept = activation_bytes(shape, batch_size, sequence_length, mixed=mixed, checkpointing=checkpointing)
-    if RECIPES[recipe].weights == 4 and not mixed:
-        kept *= 2  # everything in float32, not in 16 bits
-    low, logits, high = (batch_size * sequence_length * shape.vocabulary_size * one if shape.has_head else 0.0 for one in LOGIT_BYTES)
-    activations = (kept + logits) * shares.activations
+    precision: Precision = "mixed" if mixed else "fp32" if RECIPES[recipe].weights == 4 else "bf16"
+    shares = shares_of(name, num_gpus, options, blocks / shape.num_parameters, mixed=mixed, checkpointing=checkpointing)
+    weights, gradients, states = states_bytes(shape.num_parameters, recipe, shares=shares)
+    kept = activation_bytes(shape, batch_size, sequence_length, precision=precision, checkpointing=checkpointing)
+    copies = weight_copy_bytes(shape) if mixed else 0.0
+    of_logits = (1.0 if shape.tied_head else shares.logits) if name in ("tp", "tp_ddp") else shares.activations
+    words = batch_size * sequence_length * shape.vocabulary_size if shape.has_head else 0
+    low, logits, high = (words * one * of_logits for one in LOGIT_BYTES)
+    cut = shares.parameters if name in ("tp", "tp_ddp") else 1.0
+    if checkpointing:  # the logits are gone when the first layer is computed again
+        layer = activation_bytes(replace(shape, num_layers=1), batch_size, sequence_length, precision=precision)
+        kept -= min(layer, logits / shares.activations)
+    activations = kept * shares.activations + copies * cut + logits
     extra = _strategy_bytes(shape, name, RECIPES[recipe], gradients)
     # Gradients come while activations go; only what accumulates is there in full at the peak of activations.
     alive = gradients if options.accumulation_steps > 1 or name in ("ddp", "zero1", "zero2", "powersgd") else 0.0
@@ -164,9 +183,9 @@ def arithmetic_memory(
         strategy=extra,
         other=0.0,
         peak=Interval(
-            low=(peak - (logits - low) * shares.activations) * (1 - ARITHMETIC_FRACTION),
+            low=(peak - (logits - low)) * (1 - ARITHMETIC_FRACTION),
             expected=peak,
-            high=(peak + (high - logits) * shares.activations) * (1 + ARITHMETIC_FRACTION),
+            high=(peak + (high - logits)) * (1 + ARITHMETIC_FRACTION),
         ),
         assumptions=(
             f"from the model's shape by the recipe {recipe}; nothing was measured",

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from wiretax.errors import CannotMeasure, UsageError
@@ -22,7 +21,7 @@ from wiretax.train.check import Check
 from wiretax.train.memory import NO_COUNTER
 from wiretax.train.probes import Probes
 from wiretax.train.records import Samples
-from wiretax.train.sampling import DETAIL_HOLD
+from wiretax.train.sampling import held_for
 from wiretax.train.stopwatch import PHASES, Clock, StepRecord, Stopwatch
 from wiretax.train.workload import find_blocks
 
@@ -160,7 +159,16 @@ class LoopProfiler:
             missing["memory"] = NO_COUNTER if not cuda else "the loop ended before the third step"
         else:
             peak, rest = self._peak
-            memory = (MemoryPoint(strategy="none", batch_size=self._workload.batch_size, peak_bytes=peak, at_rest_bytes=rest),)
+            together = "a loop's steps are not told apart from their update"
+            memory = (
+                MemoryPoint(
+                    strategy="none",
+                    batch_size=self._workload.batch_size,
+                    peak_bytes=peak,
+                    at_rest_bytes=rest,
+                    missing={"update_peak_bytes": together},
+                ),
+            )
         self.profile = replace(
             found,
             memory=memory,
@@ -175,9 +183,10 @@ class LoopProfiler:
         assert stage is not None
         name, clock = stage
         hold: dict[Phase, float] = {}
-        if clock == "device" and self._records.get("host"):
-            factor = DETAIL_HOLD if name == "device_detail" else 1.0
-            hold = {phase: factor * median(one.phases[phase] for one in self._records["host"]) for phase in PHASES}
+        marked = name == "device_detail"
+        before = self._records.get("host_detail" if marked else "host")
+        if clock == "device" and before:
+            hold = held_for(before, marked=marked)
         if not self._records["warm"] and self._device.type == "cuda":
             import torch
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 STEPS = 3
 """The optimizer's states exist after the first step, DDP's rebuilt buckets after the second."""
+UPDATE_SLACK = 1.02
+"""A peak below so many times the optimizer's is the optimizer's, or the moment before it."""
+MOST_TIMES = 8
+"""The largest batch that is tried, in batches of the workload."""
 USABLE_FRACTION = 0.95
 """Of the memory there is: the rest goes to fragments and to the communicator."""
 NO_COUNTER = "a CPU has no allocator that keeps a peak"
@@ -37,6 +41,8 @@ def memory_points(
 ) -> tuple[MemoryPoint, ...]:
     """Peaks at each batch size, smallest first; empty on a CPU.
 
+    The bare step is tried at larger batches too, until two peaks grow with the batch: only those tell what a sample takes.
+
     Args:
         wrapped: the step, not run yet at a larger batch than the smallest.
         batch_sizes: to try.
@@ -49,28 +55,52 @@ def memory_points(
     """
     if device.type != "cuda":
         return ()
-    import torch
-
     found: list[MemoryPoint] = []
     for batch_size in sorted(batch_sizes):
         with out_of_memory_explained(wrapped, batch_size, device, found):
-            batch = wrapped.step.make_batch(batch_size)
-            torch.cuda.synchronize(device)
-            torch.cuda.reset_peak_memory_stats(device)
-            for _ in range(STEPS):
-                wrapped.train(batch)
-                tick()
-            torch.cuda.synchronize(device)
-            found.append(
-                MemoryPoint(
-                    strategy=wrapped.strategy,
-                    batch_size=batch_size,
-                    peak_bytes=torch.cuda.max_memory_allocated(device) - base_bytes,
-                    at_rest_bytes=torch.cuda.memory_allocated(device) - base_bytes,
-                )
-            )
-            del batch
+            found.append(_point(wrapped, batch_size, device, base_bytes, tick))
+    largest = max(batch_sizes)
+    while wrapped.strategy == "none" and found[-1].batch_size < MOST_TIMES * largest and sum(map(grows, found)) < 2:
+        try:
+            found.append(_point(wrapped, 2 * found[-1].batch_size, device, base_bytes, tick))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            wrapped.optimizer.zero_grad(set_to_none=True)
+            break
+    if found[-1].batch_size > largest:
+        forget(device)
     return tuple(found)
+
+
+def grows(point: MemoryPoint) -> bool:
+    """Whether the peak grows with the batch; otherwise it is that of the optimizer's moment, when all gradients are there."""
+    return point.update_peak_bytes is None or point.peak_bytes > UPDATE_SLACK * point.update_peak_bytes
+
+
+def _point(wrapped: WrappedStep, batch_size: int, device: torch.device, base_bytes: int, tick: Callable[[], None]) -> MemoryPoint:
+    """Peaks of three steps."""
+    import torch
+
+    batch = wrapped.step.make_batch(batch_size)
+    torch.cuda.synchronize(device)
+    backward = update = 0
+    for _ in range(STEPS):
+        torch.cuda.reset_peak_memory_stats(device)
+        wrapped.backward(wrapped.forward(batch))
+        backward = max(backward, torch.cuda.max_memory_allocated(device))
+        torch.cuda.reset_peak_memory_stats(device)
+        wrapped.update()
+        update = max(update, torch.cuda.max_memory_allocated(device))
+        tick()
+    torch.cuda.synchronize(device)
+    return MemoryPoint(
+        strategy=wrapped.strategy,
+        batch_size=batch_size,
+        peak_bytes=max(backward, update) - base_bytes,
+        at_rest_bytes=torch.cuda.memory_allocated(device) - base_bytes,
+        update_peak_bytes=update - base_bytes,
+    )
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from wiretax.errors import WiretaxError
 from wiretax.measure.host_load import HostLoadMeter, meter_of
 from wiretax.model.measurement import HostLoad, Incident
 from wiretax.model.profile import FreeStep, MemoryPoint, Profile, Workload
+from wiretax.train import imports
 from wiretax.train.bare import profile_bare
 from wiretax.train.free_step import profile_strategy
 from wiretax.train.memory import allocated, forget
@@ -35,6 +36,8 @@ BARE = "bare"
 
 RANKS_AT_ONCE = "ranks_at_once"
 """Key of ``Profile.environment``: how many ranks ran the same step beside each other while it was timed."""
+
+before_forks = imports.before_forks
 
 Source = str | Callable[["torch.device"], tuple[Step, Workload]]
 """What :func:`wiretax.train.workload.load_workload` takes, or a function that builds the step anew each time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-DETAIL_HOLD = 3.0
-"""Marks slow the host; the waiting kernel of a marked pass lasts so much longer."""
-LISTEN_HOLD = 12.0
-"""Noting collectives takes every operation through Python."""
+EVENT_HOLD = 1.5
+"""Marks on the device's clock are events, which take the host longer than those on its own: the waiting kernel lasts so much longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,6 @@ class Sampler:
         self._wrapped, self._batch, self._device, self._effort = wrapped, batch, device, effort
         self._wire, self._tick = wire, tick
         self._cuda = device.type == "cuda"
-        self._host_seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
 
     def sample(self, parameters: Sequence[nn.Parameter] = (), *, why_one_clock: str = "", detail: bool = True) -> Samples:
         """All passes.
@@ -89,31 +86,30 @@ class Sampler:
             marked = self._passes("elapsed", details, parameters)
             return Samples(elapsed=elapsed, device_detail=marked, host_detail=marked, why_one_clock=why_one_clock, one_clock=not self._cuda)
         host = self._passes("host", effort.steps(0.15, step_seconds, fewest=4, most=10))
-        self._host_seconds = {phase: median(one.phases[phase] for one in host) for phase in PHASES}
-        return Samples(
-            elapsed=elapsed,
-            host=host,
-            device=self._passes("device", effort.steps(0.15, step_seconds, fewest=4, most=10)),
-            host_detail=self._passes("host", details, parameters),
-            device_detail=self._passes("device", details, parameters, hold=DETAIL_HOLD),
-        )
+        device = self._passes("device", effort.steps(0.15, step_seconds, fewest=4, most=10), hold=held_for(host, marked=False))
+        device_detail, host_detail = self._both_clocks(details, parameters)
+        return Samples(elapsed=elapsed, host=host, device=device, host_detail=host_detail, device_detail=device_detail)
 
     def details(self, parameters: Sequence[nn.Parameter], steps: int = 5) -> tuple[list[StepRecord], list[StepRecord]]:
         """Marked steps on the device's and on the host's clock, after a short warm-up; the same ones twice on a CPU."""
-        host = self._passes("host", 3)[1:]
-        self._host_seconds = {phase: median(one.phases[phase] for one in host) for phase in PHASES}
-        if not self._cuda:
-            marked = self._passes("elapsed", steps, parameters)
-            return marked, marked
-        return self._passes("device", steps, parameters, hold=DETAIL_HOLD), self._passes("host", steps, parameters)
+        self._passes("host", 3)
+        return self._both_clocks(steps, parameters)
 
     def listened(self, world_size: int, steps: int = 3) -> tuple[list[StepRecord], list[StepRecord]]:
-        """Steps in which all collectives are noted, on the device's and on the host's clock; after :meth:`sample`."""
+        """Steps in which all collectives are noted, on the device's and on the host's clock; the same ones twice on a CPU."""
+        return self._both_clocks(steps, world_size=world_size)
+
+    def _both_clocks(
+        self, steps: int, parameters: Sequence[nn.Parameter] | None = None, *, world_size: int | None = None
+    ) -> tuple[list[StepRecord], list[StepRecord]]:
+        """The host's clock first: it says how long the device has to be held while its own is read."""
+        if steps == 0:
+            return [], []
         if not self._cuda:
-            heard = self._passes("elapsed", steps, world_size=world_size)
-            return heard, heard
-        device = self._passes("device", steps, hold=LISTEN_HOLD, world_size=world_size)
-        return device, self._passes("host", steps, world_size=world_size)
+            marked = self._passes("elapsed", steps, parameters, world_size=world_size)
+            return marked, marked
+        host = self._passes("host", steps, parameters, world_size=world_size)
+        return self._passes("device", steps, parameters, hold=held_for(host, marked=True), world_size=world_size), host
 
     def _passes(
         self,
@@ -121,12 +117,11 @@ class Sampler:
         steps: int,
         parameters: Sequence[nn.Parameter] | None = None,
         *,
-        hold: float = 1.0,
+        hold: Mapping[Phase, float] | None = None,
         world_size: int | None = None,
     ) -> list[StepRecord]:
         """Some steps; marked where parameters are named (an empty list marks blocks only) or collectives are listened to."""
-        held = {phase: seconds * hold for phase, seconds in self._host_seconds.items()}
-        watch = Stopwatch(self._device, clock, held)
+        watch = Stopwatch(self._device, clock, dict(hold or {}))
         found = []
         with ExitStack() as stack:
             if parameters is not None or world_size is not None:
@@ -146,3 +141,14 @@ class Sampler:
     def _forget_watch(self) -> None:
         if self._wire is not None:
             self._wire.watch = None
+
+
+def held_for(issued: Sequence[StepRecord], *, marked: bool) -> dict[Phase, float]:
+    """How long the device has to be held in each phase while its own clock is read.
+
+    Args:
+        issued: the same steps on the host's clock.
+        marked: whether events are recorded between the layers.
+    """
+    factor = EVENT_HOLD if marked else 1.0
+    return {phase: factor * median(one.phases[phase] for one in issued) for phase in PHASES}

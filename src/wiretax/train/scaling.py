@@ -22,6 +22,7 @@ from wiretax.measure.host_load import meter_of
 from wiretax.measure.rank import OutOfTimeError, Rank
 from wiretax.model.measurement import Incident
 from wiretax.model.training import Phases, StepTiming
+from wiretax.train import imports
 from wiretax.train.check import check_step
 from wiretax.train.free import FreeWire, register_fake_backend, silence_reductions
 from wiretax.train.memory import allocated, forget
@@ -32,6 +33,8 @@ from wiretax.train.workload import SEED, Settings, Step, load_workload
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+before_forks = imports.before_forks
 
 WARM_UP = 5
 MEMORY_STEP = 3

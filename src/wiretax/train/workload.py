@@ -101,7 +101,7 @@ def load_workload(source: str, device: torch.device, settings: Settings | None =
         )
     if step.blocks is None:
         step.blocks = find_blocks(step.model)
-    _rearrange(step, settings)
+    rearrange(step, settings)
     return step, replace(
         workload,
         accumulation_steps=settings.accumulation_steps,
@@ -199,7 +199,7 @@ def _dtype_of(model: nn.Module) -> str:
     return max(counts, key=lambda name: counts[name]) if counts else "float32"
 
 
-def _rearrange(step: Step, settings: Settings) -> None:
+def rearrange(step: Step, settings: Settings) -> None:
     """Checkpointing and compiling block by block, inside their ``forward`` so that hooks around a block stay as they are.
 
     The compiler goes outside the checkpoint, as torchtitan has it.

@@ -161,3 +161,78 @@ def test_the_recorded_peaks_lie_inside(truth):
     memory = predict_memory(recorded_profile(truth.workload, truth.batch_size, truth.launch), truth.strategy, 2)
 
     assert memory.peak.low <= truth.peak_bytes <= memory.peak.high
+
+
+def small(batch, peak, *, update=None):
+    """A point where the optimizer's moment may be the peak."""
+    return MemoryPoint(strategy="none", batch_size=batch, peak_bytes=peak, at_rest_bytes=WEIGHTS + STATES, update_peak_bytes=update)
+
+
+UPDATE = 2 * WEIGHTS + STATES
+
+
+def test_a_peak_that_is_the_optimizers_says_nothing_of_what_grows():
+    by_one = profile(memory=[small(1, UPDATE), small(16, WEIGHTS + STATES + 16 * SAMPLE)])
+    by_three = profile(memory=[small(1, UPDATE), *(small(batch, WEIGHTS + STATES + batch * SAMPLE) for batch in (16, 32))])
+
+    for found in (by_one, by_three):
+        memory = predict_memory(found, "none", 1, batch_size=64)
+        assert memory.peak.expected == pytest.approx(WEIGHTS + STATES + 64 * SAMPLE)
+    assert any("optimizer" in one for one in predict_memory(by_one, "none", 1).assumptions)
+    assert not predict_memory(by_three, "none", 1).assumptions
+
+
+def test_an_optimizer_that_makes_much_for_itself_is_seen_where_its_peak_was_told_apart():
+    own = UPDATE + 3 * WEIGHTS
+    found = profile(memory=[small(1, own, update=own), *(small(batch, own + batch * SAMPLE, update=own) for batch in (16, 32))])
+
+    assert predict_memory(found, "none", 1, batch_size=1).peak.expected == pytest.approx(own + SAMPLE)
+    assert predict_memory(profile(memory=[small(1, own, update=own), small(2, own, update=own)]), "none", 1).peak.expected >= own
+
+
+def test_where_only_the_optimizers_peak_was_seen_the_range_is_from_nothing_to_all_that_could_grow():
+    memory = predict_memory(profile(memory=[small(4, UPDATE), small(8, UPDATE)]), "none", 1, batch_size=32)
+
+    most = WEIGHTS + STATES + 32 * (WEIGHTS / 8)
+    assert memory.peak.low <= UPDATE <= memory.peak.expected <= most <= memory.peak.high
+    assert memory.fits(memory.peak.expected * 1.05 + 1e9) is None
+
+
+@pytest.mark.parametrize("strategy", ["none", "ddp", "fsdp2", "fsdp2_grad_op", "hsdp", "zero1", "zero2", "zero3", "tp", "tp_ddp", "pp"])
+@pytest.mark.parametrize("points", [[point(4), point(16)], [point(8)], [small(4, UPDATE), small(8, UPDATE)]])
+def test_the_range_holds_what_is_expected_and_grows_with_the_batch(strategy, points):
+    found = profile(memory=points)
+    options = Options(tensor_parallel_size=2, shard_group_size=2)
+    peaks = [predict_memory(found, strategy, 4, batch_size=batch, options=options).peak for batch in (1, 8, 64)]
+
+    assert all(0 < one.low <= one.expected <= one.high for one in peaks)
+    assert peaks == sorted(peaks, key=lambda one: one.expected)
+
+
+def with_words(*, tied, dtype="bfloat16", checkpointing=False):
+    """Large logits, a head of its own or not, and a bias as long as the vocabulary."""
+    found = measured()
+    words = 4096
+    rows = [replace(found.parameters[0], shape=(words, 8)), *found.parameters[1:-1], replace(found.parameters[-1], shape=(words, 8))]
+    rows = [replace(one, dtype=dtype) for one in (rows[:-1] if tied else rows)]
+    bias = replace(rows[0], name="bias", shape=(words,), num_elements=words, num_bytes=0, gradient_bytes=0)
+    workload = replace(found.workload, vocabulary_size=words, activation_checkpointing=checkpointing)
+    return replace(found, parameters=(*rows, bias), workload=workload)
+
+
+def test_tensor_parallelism_cuts_the_logits_of_a_head_of_its_own_only():
+    own, tied = (predict_memory(with_words(tied=tied), "tp", 2) for tied in (False, True))
+
+    logits = 8 * 128 * 4096 * 12
+    assert own.activations == pytest.approx((8 * SAMPLE - logits) * (10 / 34 + 12 / 34) + logits * 16 / 12 / 2)
+    assert tied.activations == pytest.approx(own.activations + logits * (1 - 16 / 12 / 2))
+    assert own.peak.high > tied.peak.expected
+
+
+def test_tensor_parallelism_keeps_more_under_autocast_and_all_inputs_of_checkpointed_blocks():
+    plain, mixed, kept = (
+        predict_memory(with_words(tied=False, dtype=dtype, checkpointing=checkpointing), "tp", 4).activations
+        for dtype, checkpointing in (("bfloat16", False), ("float32", False), ("float32", True))
+    )
+
+    assert plain < mixed < kept

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from recorded_h200x2 import rows
@@ -65,8 +67,10 @@ def test_an_unknown_recipe_lists_the_known_ones():
 def test_activations_with_dropout_are_korthikantis_34_and_scores_add_5_a_s_over_h():
     tokens, hidden, layers = 4 * 1024, 2304, 24
 
-    plain = activation_bytes(GPT, 4, 1024, dropout=True)
-    scores = activation_bytes(GPT, 4, 1024, dropout=True, flash_attention=False)
+    shape = replace(GPT, dropout=True)
+
+    plain = activation_bytes(shape, 4, 1024)
+    scores = activation_bytes(shape, 4, 1024, flash_attention=False)
 
     assert plain == 34 * tokens * hidden * layers
     assert scores - plain == 5 * 18 * 1024 * tokens * layers
