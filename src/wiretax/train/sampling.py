@@ -81,7 +81,7 @@ class Sampler:
         step_seconds = median(one.step_seconds for one in self._passes("elapsed", self._effort.warm_up)[-3:])
         effort = self._effort
         elapsed = self._passes("elapsed", effort.steps(0.5, step_seconds, fewest=effort.fewest, most=effort.most))
-        details = effort.steps(0.1, step_seconds, fewest=3, most=6) if detail else 0
+        details = self._details(step_seconds) if detail else 0
         if not self._cuda or why_one_clock:
             marked = self._passes("elapsed", details, parameters)
             return Samples(elapsed=elapsed, device_detail=marked, host_detail=marked, why_one_clock=why_one_clock, one_clock=not self._cuda)
@@ -90,14 +90,18 @@ class Sampler:
         device_detail, host_detail = self._both_clocks(details, parameters)
         return Samples(elapsed=elapsed, host=host, device=device, host_detail=host_detail, device_detail=device_detail)
 
-    def details(self, parameters: Sequence[nn.Parameter], steps: int = 5) -> tuple[list[StepRecord], list[StepRecord]]:
+    def details(self, parameters: Sequence[nn.Parameter]) -> tuple[list[StepRecord], list[StepRecord]]:
         """Marked steps on the device's and on the host's clock, after a short warm-up; the same ones twice on a CPU."""
-        self._passes("host", 3)
-        return self._both_clocks(steps, parameters)
+        step_seconds = median(one.step_seconds for one in self._passes("host", 3)[1:])
+        return self._both_clocks(self._details(step_seconds), parameters)
 
     def listened(self, world_size: int, steps: int = 3) -> tuple[list[StepRecord], list[StepRecord]]:
         """Steps in which all collectives are noted, on the device's and on the host's clock; the same ones twice on a CPU."""
         return self._both_clocks(steps, world_size=world_size)
+
+    def _details(self, step_seconds: float) -> int:
+        """How many marked steps."""
+        return self._effort.steps(0.1, step_seconds, fewest=3, most=6)
 
     def _both_clocks(
         self, steps: int, parameters: Sequence[nn.Parameter] | None = None, *, world_size: int | None = None

@@ -100,9 +100,9 @@ def test_a_step_that_waits_for_the_device_is_timed_on_one_clock_only(cpu, gpu):
 
 def test_bare_details_are_held_by_what_their_own_host_needed(cpu, gpu):
     step, batch = wrapped(cpu)
-    device, host = Sampler(step, batch, GPU, Effort()).details(list(step.model.parameters()), steps=2)
-    assert (len(device), len(host)) == (2, 2)
-    assert len(gpu["held"]) == 6 and min(gpu["held"]) > 4_000_000
+    device, host = Sampler(step, batch, GPU, Effort(seconds=0.0)).details(list(step.model.parameters()))
+    assert (len(device), len(host)) == (3, 3)
+    assert len(gpu["held"]) == 9 and min(gpu["held"]) > 4_000_000
 
 
 @pytest.mark.parametrize(("step_seconds", "steps"), [(0.001, 20), (0.2, 7), (10.0, 5)])
