@@ -105,6 +105,20 @@ VARIANTS = [
     Variant("x4 by the chipset", {"a": "GPU0 has a full x16 slot, GPU1 is stuck on PCIe 4.0 x4 via the chipset.\n"}, [["pcie-width-low"]], ["*"]),
     Variant("x4 of a disk", {"a": "The NVMe drive sits in an x4 slot, all else is x16.\n"}, [], ["*"]),
     Variant("four cards", {"a": "RTX 3090 x4, all on PCIe 4.0 x16\n"}, [["needs-measurement"]], ["*"]),
+    # --- thousands set apart by blanks
+    Variant("blanks behind a colon", {"a": "1 GPU: 12 345 tok/s\n2 GPUs: 14 100 tok/s\n"}, [[BOUND]], _P2P),
+    Variant("blanks in a sentence", {"a": "throughput 12 345 tok/s on 1 GPU, 24 100 tok/s on 2 GPUs\n"}, [], ["*"]),
+    Variant("narrow blanks", {"a": "it reaches 12\u202f345 samples/s on one GPU and 13\u00a0800 samples/s on two\n"}, [[BOUND]], _P2P),
+    Variant("a count, then a rate", {"a": "epoch 12 345 samples/s with 1 GPU\nepoch 13 680 samples/s with 2 GPUs\n"}, [], ["*"]),
+    # --- slower with peer to peer, as people say it
+    Variant("slower than disabling", {"a": "4x RTX 8000. P2P over PCIe works but is quite slow - slower, in fact, than disabling P2P altogether.\n"}, [["p2p-slower-than-staged", "p2p-through-cpu-slow"]], ["healthy"]),
+    Variant("faster without", {"a": "On my two A5000 all-reduce gets faster when I set NCCL_P2P_DISABLE=1.\n"}, [["p2p-slower-than-staged", "p2p-through-cpu-slow"]], ["healthy"]),
+    Variant("slower than SHM", {"a": "[Question]: P2P is slower than SHM on 8x L20\n"}, [["p2p-slower-than-staged", "p2p-through-cpu-slow"]], ["healthy"]),
+    Variant("asked whether", {"a": "Is it possible that it becomes faster with P2P disabled? I have 2x A5000 and no figures yet.\n"}, [["needs-measurement"]], ["p2p-slower-than-staged"]),
+    Variant("averages of both", {"a": "NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1M -e 1G -f 2 -g 4\n# Avg bus bandwidth    : 11.29\n./all_reduce_perf -b 1M -e 1G -f 2 -g 4\n# Avg bus bandwidth    : 6.1\n"}, [["p2p-slower-than-staged", "p2p-through-cpu-slow"]], ["healthy"]),
+    Variant("averages, forced", {"a": "With NCCL_P2P_LEVEL=SYS:\n# Avg bus bandwidth    : 6.13096\nWith NCCL_P2P_DISABLE=1:\n# Avg bus bandwidth    : 11.2871\n"}, [["p2p-forced-slow"]], ["healthy"]),
+    Variant("averages, alike", {"a": "With NCCL_P2P_LEVEL=SYS:\n# Avg bus bandwidth    : 11.1\nWith NCCL_P2P_DISABLE=1:\n# Avg bus bandwidth    : 11.2871\n"}, [], ["p2p-*"]),
+    Variant("per GPU and second", {"a": "on a single node with 8 V100 I see 30/s/gpu\non two nodes with 8 V100 each only 10/s/gpu\n"}, [[BOUND]], _P2P),
 ]  # fmt: skip
 
 

@@ -327,6 +327,39 @@ Test failed!
         [["memlock-limit"]],
         [],
     ),
+    # --- a hang told a few lines below what hangs, and its cure in words
+    Variant(
+        "cure in words",
+        {"a": "# Hang with nccl all_reduce_perf on 8 cards RTX 4090\nIf p2p disabled, things all going well.\n"},
+        [["collective-hang", "p2p-*"]],
+        ["healthy"],
+    ),
+    Variant(
+        "cure by the variable",
+        {
+            "a": "GPUs: 2x RTX PRO 6000, NCCL 2.29\n./build/all_reduce_perf -b 8 -e 512M -f 2 -g 2\n\n3. Watch it hang with the CPUs at 100%. With NCCL_P2P_DISABLE=1 it completes fine.\n"
+        },
+        [["collective-hang", "p2p-*"]],
+        ["healthy"],
+    ),
+    Variant(
+        "no subject of its own",
+        {"a": "Training with DDP on 4 GPUs.\nAfter the first batch everything hangs for ever.\n"},
+        [["collective-hang"]],
+        ["healthy"],
+    ),
+    Variant(
+        "nothing of several GPUs",
+        {"a": "I opened the editor.\nThen it hangs for ever.\n"},
+        [],
+        ["collective-hang"],
+    ),
+    Variant(
+        "cure that was only advised",
+        {"a": "NCCL hangs at init on 2 GPUs. You could try whether it works with P2P disabled.\n"},
+        [["collective-hang"]],
+        ["p2p-*"],
+    ),
 ]
 
 

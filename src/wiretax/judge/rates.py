@@ -13,7 +13,7 @@ from wiretax.model.run import Run
 from wiretax.units import rate, size
 
 _DEFAULT = re.compile(r"\b(?:default|baseline|stock|unset|none|as is|nothing set)\b", re.IGNORECASE)
-_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+)\s?=\s?([\w./:-]+)")
+_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+)\s?=\s?([\w./-]+(?::[\w./-]+)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ class Rate:
         """Whether nothing was set for it."""
         return not self.settings and self.wire in (None, "nccl", "default")
 
+    @property
+    def asks_for_p2p(self) -> bool:
+        """Whether it ran with nothing set but peer to peer, over some distance."""
+        return self.has("NCCL_P2P_DISABLE", "0") or (self.has("NCCL_P2P_LEVEL") and self.settings[0][1] not in ("LOC", "0"))
+
     def has(self, name: str, *values: str) -> bool:
         """Whether it ran with this variable alone, at one of these values."""
         return len(self.settings) == 1 and self.settings[0][0] == name and (not values or self.settings[0][1] in values)
@@ -42,9 +47,9 @@ class Rate:
 def rates(run: Run) -> tuple[Rate, ...]:
     """All figures of collectives in the run's texts, busbw where the text says which.
 
-    Sweep averages of nccl-tests are left out: they mix sizes and say little.
+    Sweep averages of nccl-tests say little, since they mix sizes: they count only beside each other, where the text shows nothing else.
     """
-    return (*_of_tables(run), *_of_sentences(run), *_of_tools(run))
+    return (*_of_tables(run), *_of_sentences(run), *(_of_tools(run) or _of_averages(run)))
 
 
 def _of_tables(run: Run) -> Iterable[Rate]:
@@ -100,7 +105,29 @@ def _of_sentences(run: Run) -> Iterable[Rate]:
         )
 
 
-def _of_tools(run: Run) -> Iterable[Rate]:
+def _of_averages(run: Run) -> Iterable[Rate]:
+    """Averages of the same sweep, each under the settings that the text names above it."""
+    for average in seen.of(run, "nccl_tests.average"):
+        value = seen.number(average, "busbw_bytes_per_second")
+        settings = tuple(one for one in _SETTING.findall(seen.text(average, "settings")) if one[0] in COMPARED)
+        if value:
+            what = f"average of all sizes{' with ' if settings else ''}{' '.join(f'{name}={value}' for name, value in settings)}"
+            yield Rate(
+                operation="",
+                num_gpus=None,
+                settings=settings,
+                wire="set" if settings else "default",
+                group="averages of nccl-tests",
+                bytes_per_second=value,
+                evidence=Evidence(source=average.source, line=average.line or None, text=f"{what}: {rate(value)} busbw"),
+            )
+
+
+def _of_tools(run: Run) -> tuple[Rate, ...]:
+    return tuple(_of_sweeps(run))
+
+
+def _of_sweeps(run: Run) -> Iterable[Rate]:
     """nccl-tests: the fastest size of each sweep, with the settings that its command or NCCL's own log above it names."""
     environment = run.machine.software.nccl_environment if run.machine else {}
     everywhere = {name: value for name, value in environment.items() if name in COMPARED}
@@ -163,22 +190,23 @@ class Gain:
 
 
 def gains(found: Iterable[Rate]) -> tuple[Gain, ...]:
-    """Each figure under a setting beside the one without it, of the same operation, GPU count and table column."""
+    """Each figure under a setting beside the one without it, of the same operation, GPU count and table column.
+
+    Where all are set, one without peer to peer is set beside one that asks for it.
+    """
     figures = tuple(found)
     compared = []
     for after in figures:
         if not after.settings:
             continue
-        before = next(
-            (
-                one
-                for one in figures
-                if one.is_default
-                and (one.operation, one.num_gpus, one.group) == (after.operation, after.num_gpus, after.group)
-                and one.bytes_per_second > 0
-            ),
-            None,
-        )
+        like = [
+            one
+            for one in figures
+            if (one.operation, one.num_gpus, one.group) == (after.operation, after.num_gpus, after.group) and one.bytes_per_second > 0
+        ]
+        plain = [one for one in like if one.is_default]
+        asked = [one for one in like if one.asks_for_p2p] if after.has("NCCL_P2P_DISABLE", "1") else []
+        before = next(iter([*plain, *asked]), None)
         if before is not None:
             compared.append(Gain(before, after))
     return tuple(compared)

@@ -11,6 +11,7 @@ from wiretax.judge.facts import evidence
 from wiretax.judge.rates import Gain, Rate
 from wiretax.model.finding import Evidence, Finding
 from wiretax.model.machine import PATH_RANK
+from wiretax.model.observation import Observation
 from wiretax.model.run import Run
 from wiretax.units import percent, rate
 
@@ -37,6 +38,9 @@ def check(run: Run) -> Iterator[Finding]:
     compared = rates.gains(found)
     settings = list(_settings(run, compared))
     yield from settings
+    told = seen.of(run, "p2p.told_slower")
+    if told and not any(gain.after.has("NCCL_P2P_DISABLE", "1") for gain in compared):
+        yield _told_slower(run, told)
     if not settings:
         yield from _single_figures(run, found)
     if not _islands(run):
@@ -115,20 +119,45 @@ def _copy_engine(run: Run, found: list[Gain]) -> Finding:
 
 def _p2p_slower(run: Run, found: list[Gain]) -> Finding:
     level = facts.nccl_setting(run, "NCCL_P2P_LEVEL")
+    forced = [Gain(gain.after, gain.before) for gain in found]
     if level is not None:
-        return _forced_slow([Gain(gain.after, gain.before) for gain in found], f"NCCL_P2P_LEVEL={level[0]}")
-    paths = {facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu) for both in facts.unordered_pairs(run.machine)}
-    far = bool(paths) and None not in paths and all(PATH_RANK.get(path or "", 0) > PATH_RANK["PXB"] for path in paths)
+        return _forced_slow(forced, f"NCCL_P2P_LEVEL={level[0]}")
+    if all(gain.before.has("NCCL_P2P_LEVEL") for gain in found):
+        return _forced_slow(forced)
+    code, through = _slower_code(run)
     return Finding(
-        code="p2p-through-cpu-slow" if far else "p2p-slower-than-staged",
+        code=code,
         severity="warning",
         confidence="certain",
-        title=f"Peer to peer {'through the CPU ' if far else ''}is slower here than host memory: switching it off brings {_span(found)}",
+        title=f"Peer to peer {through}is slower here than host memory: switching it off brings {_span(found)}",
         evidence=_shown(found),
         effect="NCCL does not measure this and takes the slower way.",
-        remedy="`export NCCL_P2P_DISABLE=1`" + (", or let NCCL use it only under one switch: `export NCCL_P2P_LEVEL=PXB`." if far else "."),
+        remedy="`export NCCL_P2P_DISABLE=1`"
+        + (", or let NCCL use it only under one switch: `export NCCL_P2P_LEVEL=PXB`." if through else "."),
         confirm="NCCL_P2P_DISABLE=1 wiretax check --quick",
     )
+
+
+def _told_slower(run: Run, told: tuple[Observation, ...]) -> Finding:
+    """Somebody says so and gives no figures: believed, and to be measured."""
+    code, through = _slower_code(run)
+    return Finding(
+        code=code,
+        severity="warning",
+        confidence="likely",
+        title=f"Peer to peer {through}is slower here than host memory, says the text, without figures",
+        evidence=seen.lines(told, 3),
+        effect="NCCL does not measure this and takes the slower way.",
+        remedy="Compare both ways before setting anything: `NCCL_P2P_DISABLE=1 wiretax check --quick` and a run without it.",
+        confirm="NCCL_P2P_DISABLE=1 wiretax check --quick",
+    )
+
+
+def _slower_code(run: Run) -> tuple[str, str]:
+    """Whether the slow way is known to lead through the CPU."""
+    paths = {facts.path_between(run.machine, both[0].source_gpu, both[0].target_gpu) for both in facts.unordered_pairs(run.machine)}
+    far = bool(paths) and None not in paths and all(PATH_RANK.get(path or "", 0) > PATH_RANK["PXB"] for path in paths)
+    return ("p2p-through-cpu-slow", "through the CPU ") if far else ("p2p-slower-than-staged", "")
 
 
 def _forced_slow(found: list[Gain], setting: str = "") -> Finding:

@@ -8,7 +8,7 @@ Observations:
     cards in one machine ("5090 + 3090 Ti"). ``cloud.mention``: ``provider``.
     ``pcie.told``: ``width``: a sentence puts a GPU on so few lanes (1, 2 or 4).
     ``peer.told``: ``access`` (False), ``reason`` (``chipset``, ``gpu``, ``topology``, None): a sentence says that the GPUs have no peer
-    access. ``gdr.told``: ``enabled`` (False).
+    access. ``gdr.told``: ``enabled`` (False). ``p2p.told_slower``: a sentence says that it is faster without peer to peer.
     ``wsl.mention``: the job ran under WSL.
     ``backend.mention``: ``backend`` (``gloo``, ``nccl``, ``mpi``) that a sentence or a setting names as the one in use.
     ``iommu.mention``: ``state`` (``translated``, ``passthrough``, ``off``, ``on``).
@@ -28,6 +28,9 @@ from wiretax.probe.readers.streams import MOST_PROSE, MOST_PROSE_CHARACTERS, Lin
 from wiretax.probe.readers.words_in_english import in_english
 
 FORMAT = "notes in prose"
+CONTEXT_LINES = 12
+"""So far below a line about several GPUs, a sentence without a subject ("it hangs") still speaks of them."""
+_FAR_BEFORE = -(10**9)
 
 
 def _words(pattern: str) -> re.Pattern[str]:
@@ -55,7 +58,8 @@ _FAILS = _words("fails?|failed|crash(?:es|ed)?|errors?|broken|does(?: not|n't) w
 _SLOW = _words("slow|slower|slowdown|regression")
 _GOOD = _words(
     "ok|okay|works?|working|fine|good|fixe[sd]|solve[sd]|resolve[sd]|no (?:hangs?|problems?|issues?)|(?:does not|doesn't|not) hang|"
-    "passes|helps|helped|gone|cured?s?|disappears?|disappeared|(?:runs?|ran) (?:through|normally)"
+    "passes|helps|helped|gone|cured?s?|disappears?|disappeared|(?:runs?|ran) (?:through|normally)|completes|succeeds|finishes|"
+    r"(?:goes|going|went|runs?|running|ran) (?:\w{1,8} )?(?:well|smoothly)"
 )
 _CURED = _words(
     "(?:fix|solution|cure)(?: for (?:me|us|this))? (?:was|is)|fixe[sd]|"
@@ -95,7 +99,28 @@ _COUNTED = re.compile(rf"(?<![\w.])(\d{{1,2}})\s?[x\u00d7*]\s?{_CARD}(?:s\b|\b)"
 _BACKEND = re.compile(r"\bbackend\b\W{1,6}(?:is |was |set to )?['\"]?(gloo|nccl|mpi)\b|\b(gloo|nccl|mpi) backend\b", re.IGNORECASE)
 _MIXED = re.compile(rf"(?<![\w.]){_CARD} ?(?:\+|&) ?(?:\d ?[x\u00d7] ?)?{_CARD}\b", re.IGNORECASE)
 _CLOUD = _words(r"vast\.?ai|runpod|lambda ?labs?|coreweave|paperspace|tensordock|jarvislabs|AWS|GCP|Azure|EC2|SageMaker|Colab|Kaggle")
+_THIS_HANGS = re.compile(
+    r"\b(?:it|this|that|everything|the (?:test|program|script|job|run|process|command)) (?:\w{1,10} ){0,2}?"
+    r"(?:hangs?|hung|freezes?|(?:gets|is) stuck|deadlocks?)\b",
+    re.IGNORECASE,
+)
 _MODEL = re.compile(r"\b(?:models?|tensors?|weights?|llama\.cpp|GPUs?|copy|copies)\b", re.IGNORECASE)
+_P2P_WORD = r"(?:P2P|peer[- ]to[- ]peer|peer access)"
+_P2P_OFF = re.compile(
+    rf"\b(?:disabl(?:ed|es|ing)|without|no|turn(?:ed|ing)? off|switch(?:ed|ing)? off) {_P2P_WORD}\b"
+    rf"|\b{_P2P_WORD} (?:access |transfers? |transport )?(?:(?:is|was|being|gets) )?(?:disabled|off|turned off|switched off)\b",
+    re.IGNORECASE,
+)
+_MUCH = r"(?:much |even |actually |a lot |far |way )?"
+_P2P_SLOWER = re.compile(
+    rf"\bslower\b[^.;]{{0,40}}?\bthan\b[^.;]{{0,40}}?(?:{_P2P_OFF.pattern}|\bNCCL_P2P_DISABLE\s?=\s?1)"
+    rf"|\b{_P2P_WORD} (?:is|was|being|seems?|looks) {_MUCH}slower than (?:the )?"
+    r"(?:SHM|shared memory|host memory|staged|going through)"
+    rf"|(?:{_P2P_OFF.pattern}|\bNCCL_P2P_DISABLE\s?=\s?1)[^.;]{{0,30}}?"
+    rf"\b(?:is|was|makes it|runs?|gets?|becomes?) {_MUCH}faster\b"
+    rf"|\bfaster (?:with|when|if|after|once) (?:I |we )?(?:{_P2P_OFF.pattern}|(?:set(?:ting)? )?NCCL_P2P_DISABLE\s?=\s?1)",
+    re.IGNORECASE,
+)
 _P2P = re.compile(r"\b(?:simple)?p2p|peer", re.IGNORECASE)
 _BETWEEN_GPUS = re.compile(
     r"\bbetween (?:the |my |two |different |multiple |both |\d )?(?:CUDA )?(?:GPUs|devices|cards)\b|\bcross-GPU\b"
@@ -128,6 +153,7 @@ _REFUSAL = re.compile(
 _REASONS = {"c": "chipset", "g": "gpu", "t": "topology"}
 _REASON = re.compile(r"\b(?:[CGT]NS\b|(?:Chipset|GPU|Topology)(?= (?:is )?not supported))", re.IGNORECASE)
 _IF = re.compile(r"\b(?:if|whether|when|unless|may|might|in case|some)\b", re.IGNORECASE)
+_IF_ADVICE = re.compile(r"\b(?:try|should|could|would|may|might|whether|please)\b", re.IGNORECASE)
 _ADVICE = re.compile(
     r"\b(?:only (?:when|if|where)|in case|if your|if you (?:see|get|have|encounter))\b"
     r".{0,60}?\b(?:hang|hung|stuck|crash|fail|slow|wrong|corrupt)",
@@ -170,22 +196,22 @@ def _piece(source: str, stream: Stream) -> Piece | None:
     translated = False
     num_sentences = num_characters = 0
     above = Line(-1, "")
+    spoken_of = _FAR_BEFORE
     for raw in stream.lines:
         line = replace(raw, text=_plain(raw.text)) if len(raw.text) <= 1000 else raw
         text = line.text
-        if (
-            len(text) > 1000
-            or not may_be_prose(text)
-            or not (mentions(text.lower(), _HINTS) or _COUNT_HINT.search(text))
-            or _TABLE_OR_LOG.search(text)
-        ):
+        if len(text) > 1000 or not may_be_prose(text):
+            continue
+        spoken_of = line.number if _CONTEXT.search(text) else spoken_of
+        if not (mentions(text.lower(), _HINTS) or _COUNT_HINT.search(text)) or _TABLE_OR_LOG.search(text):
             continue
         num_sentences += 1
         num_characters += len(text)
         if num_sentences > MOST_PROSE or num_characters > MOST_PROSE_CHARACTERS:
             break
         known = notes.num_added
-        drivers.update(_clauses(line, notes, above.text if above.number == line.number - 1 else ""))
+        near = line.number - spoken_of <= CONTEXT_LINES
+        drivers.update(_clauses(line, notes, above.text if above.number == line.number - 1 else "", near=near))
         _told(line, notes)
         translated = _iommu(line, notes) == "translated" or translated
         above = line
@@ -232,7 +258,7 @@ def _moves(line: Line, notes: pasted.Notes) -> set[str]:
     return moved_subjects
 
 
-def _clauses(line: Line, notes: pasted.Notes, above: str) -> Iterator[str]:
+def _clauses(line: Line, notes: pasted.Notes, above: str, *, near: bool) -> Iterator[str]:
     """Notes versions, outcomes and symptoms clause by clause, and yields the versions of the driver."""
     text = line.text
     moved_subjects = _moves(line, notes)
@@ -261,6 +287,14 @@ def _clauses(line: Line, notes: pasted.Notes, above: str) -> Iterator[str]:
             if variable:
                 notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome="ok")
             _boot(line, notes, cure, "ok")
+        elif (
+            not variable
+            and outcome
+            and outcome != "slow"
+            and (off := _P2P_OFF.search(clause))
+            and not _IF_ADVICE.search(clause[: off.start()])
+        ):
+            notes.add(line.number, "outcome", subject="NCCL_P2P_DISABLE", value="1", outcome=outcome)
         elif variable and outcome and (_BY.search(clause) or not re.search(r"\w", clause[: variable.start(1)])):
             notes.add(line.number, "outcome", subject=variable.group(1), value=variable.group(2), outcome=outcome)
         if outcome and not unless:
@@ -272,7 +306,7 @@ def _clauses(line: Line, notes: pasted.Notes, above: str) -> Iterator[str]:
         whole = clause if not wrong or _CONTEXT.search(clause) else f"{above} {clause}" if text.startswith(clause) else text
         if (
             (wrong or outcome in ("hang", "fail", "slow"))
-            and (_CONTEXT.search(whole) or (wrong and _MODEL.search(whole)))
+            and (_CONTEXT.search(whole) or (near and _THIS_HANGS.search(clause)) or (wrong and _MODEL.search(whole)))
             and not clause.lstrip().startswith("[")
         ):
             symptom = "wrong_data" if wrong else "crash" if outcome == "fail" else outcome
@@ -296,6 +330,9 @@ def _told(line: Line, notes: pasted.Notes) -> None:
     if (refusal or _NO_ACCESS.search(text)) and not _IF.search(text):
         quoted = _REASON.search(refusal.group()) if refusal else None
         notes.add(line.number, "peer.told", access=False, reason=_REASONS[quoted.group()[0].lower()] if quoted else None)
+    slower = _P2P_SLOWER.search(text)
+    if slower and not _asked_or_advised(text, slower):
+        notes.add(line.number, "p2p.told_slower")
     if _NO_GDR.search(text) and not _IF.search(text):
         notes.add(line.number, "gdr.told", enabled=False)
     if _WSL.search(text):
@@ -309,6 +346,13 @@ def _told(line: Line, notes: pasted.Notes) -> None:
     cloud = _CLOUD.search(text)
     if cloud:
         notes.add(line.number, "cloud.mention", provider=cloud.group())
+
+
+def _asked_or_advised(text: str, match: re.Match[str]) -> bool:
+    """Whether the sentence around the match asks, supposes or advises instead of telling."""
+    before = re.split(r"[.;!?]\s", text[: match.start()])[-1]
+    end = re.search(r"[.;!?](?:\s|$)", text[match.end() :])
+    return bool(_IF.search(before) or _IF_ADVICE.search(before) or (end is not None and end.group().startswith("?")))
 
 
 def _boot(line: Line, notes: pasted.Notes, clause: str, outcome: str) -> None:

@@ -9,7 +9,8 @@ kind                      values
 ========================= ======================================================================================================
 nccl_tests.table          operation, world_size, rows, first_bytes, last_bytes, max_bytes (asked for), complete,
                           peak_busbw_bytes_per_second, peak_bytes, dtype, operation_inferred (from busbw over algbw)
-nccl_tests.average        busbw_bytes_per_second: the mean over all sizes and both placements, which says little
+nccl_tests.average        busbw_bytes_per_second: the mean over all sizes and both placements, which says little; settings: ``NAME=value``
+                          of NCCL's variables that the text names above it, since the average before
 nccl_tests.device         rank, device (CUDA ordinal), bus_id, name, host
 nccl_tests.wrong          num_bytes, wrong: results that did not verify
 nccl_tests.out_of_bounds  count, failed (the tool's own word for it)
@@ -37,6 +38,7 @@ _MAX_HOSTS = 256
 _MAX_LINE = 600
 
 _PROGRAM = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|sendrecv|gather|scatter|hypercube)_perf\b")
+_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]{2,40})\s?=\s?(\w[\w./-]{0,40})")
 _SAID = re.compile(r"\b(?:hang\w{0,4}|hung|stuck|crash\w{0,3}|fail\w{0,3}|slow\w{0,3}|busbw|GB/s|works?|ok)\b|->", re.IGNORECASE)
 """A comment that tells of the program what came of it is somebody's sentence, and others read it."""
 _CONFIG = re.compile(
@@ -88,12 +90,15 @@ class _Reader:
         self._notes = Notes(source)
         self._runs: list[Run] = []
         self._program: str | None = None
+        self._said: dict[str, str] = {}
         self._understood: set[int] = set()
         self._damaged: list[tuple[int, str]] = []
 
     def take(self, number: int, line: str) -> None:
         """Looks at one line; any that belongs to the tool is marked as understood."""
         line = line[:_MAX_LINE]
+        if "NCCL_" in line:
+            self._said.update(_SETTING.findall(line))
         if "_perf" in line and (program := _PROGRAM.search(line)):
             self._program = program[1]
             if line.lstrip().startswith("#") and not _SAID.search(line):
@@ -133,7 +138,10 @@ class _Reader:
         elif not bare and ("(B)" in line or "(us)" in line):
             self._units(number, line)
         elif match := _AVERAGE.match(line.strip()):
-            self._notes.add(number, "nccl_tests.average", busbw_bytes_per_second=float(match["value"]) * 1e9, text=line.strip())
+            said = " ".join(f"{name}={value}" for name, value in sorted(self._said.items())[:8])
+            self._said.clear()
+            value = float(match["value"]) * 1e9
+            self._notes.add(number, "nccl_tests.average", busbw_bytes_per_second=value, settings=said, text=line.strip())
             self._close()
         elif match := _BOUNDS.search(line):
             failed = match["verdict"].upper() == "FAILED" if match["verdict"] else int(match["count"]) > 0

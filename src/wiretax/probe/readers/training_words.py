@@ -37,6 +37,7 @@ _UNITS: tuple[tuple[str, Dimension, float], ...] = (
     (rf"(?:ms|milliseconds?)\s?(?:/|per)\s?{_STEP}", "seconds_per_step", 1e-3),
     (rf"{_SAMPLE}(?:{_EACH})?\s?(?:/|per)\s?{_SECOND}", "samples_per_second", 1.0),
     (r"fps", "samples_per_second", 1.0),
+    (rf"/\s?{_SECOND}(?={_PER_GPU})", "samples_per_second", 1.0),
     (rf"[Kk]\s?tok(?:en)?s?\s?(?:/|per)\s?{_SECOND}", "tokens_per_second", 1e3),
     (rf"tok(?:en)?s?(?:{_EACH})?\s?(?:/|per)\s?{_SECOND}|t/s|TPS|tps|wps|tgs", "tokens_per_second", 1.0),
     (r"TFLOPS?(?:/s)?", "flops_per_second", 1e12),
@@ -168,6 +169,11 @@ _TOKEN = re.compile(
 )
 
 
+_GROUPS = re.compile(r"(?:[ \u00a0\u2007\u2009\u202f]\d{3}){1,4}(?![\d.,]*\d)")
+_BEFORE_GROUPS = re.compile(r"([A-Za-z]+)([ :=~(,;]{1,4})$")
+_COUNTED_WORDS = frozenset(
+    {"gpu", "gpus", "rank", "ranks", "epoch", "step", "iter", "iteration", "batch", "bs", "layer", "seed", "run", "n", "x"}
+)
 _AFTER_COUNT = re.compile(rf"\s?(?:{_GEFORCE})(?!\s?(?:[a-zA-Z]{{1,8}}/|tok|img))", re.IGNORECASE)
 
 
@@ -275,10 +281,10 @@ def _canonical(table: tuple[tuple[str, str], ...], text: str) -> str:
 
 def _quantity(line: str, match: re.Match[str]) -> tuple[Word, int]:
     """The number with its unit, if one follows."""
-    text = match.group()
+    text, end = match.group(), _end_of_groups(line, match)
     scale = {"k": 1e3, "m": 1e6}.get(text[-1].lower(), 1.0)
-    value = number_of(text.rstrip("kKM")) * scale
-    start = match.end() + (line[match.end() : match.end() + 1] in (" ", "\u00a0"))
+    value = number_of("".join(line[match.start() : end].split()) if end > match.end() else text.rstrip("kKM")) * scale
+    start = end + (line[end : end + 1] in (" ", "\u00a0"))
     for pattern, dimension, factor in _UNIT_PATTERNS:
         unit = pattern.match(line, start)
         if unit:
@@ -296,7 +302,23 @@ def _quantity(line: str, match: re.Match[str]) -> tuple[Word, int]:
                 ),
                 unit.end(),
             )
-    return Word("number", text, match.start(), value), match.end()
+    return Word("number", line[match.start() : end], match.start(), value), end
+
+
+def _end_of_groups(line: str, match: re.Match[str]) -> int:
+    """The end of a number whose thousands are apart: ``12 345 tok/s``.
+
+    A plain blank may as well stand between two numbers: between groups it stands in front of a rate, and behind a word that counts nothing.
+    """
+    groups = _GROUPS.match(line, match.end()) if match.group().isdecimal() and len(match.group()) <= 3 else None
+    if groups is None:
+        return match.end()
+    if " " in groups.group():
+        before = _BEFORE_GROUPS.search(line, 0, match.start())
+        unit = any(pattern.match(line, groups.end() + 1) for pattern, what, _ in _UNIT_PATTERNS if what in _RATES)
+        if not unit or before is None or (before[1].lower() in _COUNTED_WORDS and before[2].isspace()):
+            return match.end()
+    return groups.end()
 
 
 @lru_cache(maxsize=4096)
