@@ -105,6 +105,8 @@ VARIANTS = [
     Variant("x4 by the chipset", {"a": "GPU0 has a full x16 slot, GPU1 is stuck on PCIe 4.0 x4 via the chipset.\n"}, [["pcie-width-low"]], ["*"]),
     Variant("x4 of a disk", {"a": "The NVMe drive sits in an x4 slot, all else is x16.\n"}, [], ["*"]),
     Variant("four cards", {"a": "RTX 3090 x4, all on PCIe 4.0 x16\n"}, [["needs-measurement"]], ["*"]),
+    Variant("slower than what it replaced", {"a": "On a machine with 4 GPUs my DDP is 4 times slower. What could be the reason?\n"}, [[BOUND]], _P2P),
+    Variant("slower than something else", {"a": "On 4 GPUs DDP is 3 times slower as your DeepSpeed numbers.\n"}, [], [BOUND]),
     # --- thousands set apart by blanks
     Variant("blanks behind a colon", {"a": "1 GPU: 12 345 tok/s\n2 GPUs: 14 100 tok/s\n"}, [[BOUND]], _P2P),
     Variant("blanks in a sentence", {"a": "throughput 12 345 tok/s on 1 GPU, 24 100 tok/s on 2 GPUs\n"}, [], ["*"]),

@@ -360,6 +360,33 @@ Test failed!
         [["collective-hang"]],
         ["p2p-*"],
     ),
+    # --- shared memory, by its cure
+    Variant(
+        "cured by ipc",
+        {
+            "a": "fastmoe: Test NCCL failure common.cu:777 'unhandled system error'\n\nAfter running docker with `--ipc=host`, the error disappeared.\n"
+        },
+        [["dev-shm-too-small"]],
+        ["healthy"],
+    ),
+    Variant(
+        "cured by shm-size",
+        {"a": "RuntimeError: NCCL Error 2: unhandled system error\nSolved it by increasing the shared memory of the container.\n"},
+        [["dev-shm-too-small"]],
+        ["healthy"],
+    ),
+    Variant(
+        "not cured by shm-size",
+        {"a": "NCCL Error 2: unhandled system error on 4 GPUs. Using --shm-size=16g did not help.\n"},
+        [["needs-measurement"]],
+        ["dev-shm-too-small"],
+    ),
+    Variant(
+        "advised",
+        {"a": "NCCL Error 2: unhandled system error on 4 GPUs. You should try whether --ipc=host works.\n"},
+        [["needs-measurement"]],
+        ["dev-shm-too-small"],
+    ),
 ]
 
 

@@ -27,7 +27,10 @@ _OTHER_REASON = re.compile(r"permission|not permitted|no such file|read-only|too
 def check(run: Run) -> Iterator[Finding]:
     """Reads NCCL's warnings; sizes that were pasted along raise or lower the confidence."""
     cumem = _cumem_failures(run)
-    yield from _too_small(run, {(o.source, o.line) for o in cumem})
+    small = list(_too_small(run, {(o.source, o.line) for o in cumem}))
+    yield from small
+    if not small and not cumem:
+        yield from _cured(run)
     if cumem:
         yield _cumem_failed(run, cumem)
     fallback = seen.of(run, "nccl.cumem_host_fallback")
@@ -92,6 +95,24 @@ def _too_small(run: Run, elsewhere: set[tuple[str, int]]) -> Iterator[Finding]:
         "/dev/shm. Remove stale segments: `rm /dev/shm/nccl-*`.",
         confirm="df -h /dev/shm && ls -l /dev/shm",
     )
+
+
+def _cured(run: Run) -> Iterator[Finding]:
+    """Somebody gave the container more shared memory, and the trouble went."""
+    cured = seen.of(run, "shm.cured")
+    if cured:
+        failures = [*seen.of(run, "torch.nccl_error"), *seen.of(run, "nccl_tests.failure"), *seen.of(run, "symptom")]
+        yield Finding(
+            code="dev-shm-too-small",
+            severity="problem",
+            confidence="likely",
+            title="Shared memory (/dev/shm) was too small: with more of it the trouble is gone",
+            evidence=seen.lines((*cured, *failures), 4),
+            effect=_need(run, ()),
+            remedy="Start every such container with `docker run --shm-size=16g` or `--ipc=host`; in Kubernetes give it an emptyDir with "
+            "`medium: Memory` at /dev/shm.",
+            confirm="df -h /dev/shm && ls -l /dev/shm",
+        )
 
 
 def _need(run: Run, failed: tuple[Observation, ...]) -> str:

@@ -9,6 +9,7 @@ Observations:
     ``pcie.told``: ``width``: a sentence puts a GPU on so few lanes (1, 2 or 4).
     ``peer.told``: ``access`` (False), ``reason`` (``chipset``, ``gpu``, ``topology``, None): a sentence says that the GPUs have no peer
     access. ``gdr.told``: ``enabled`` (False). ``p2p.told_slower``: a sentence says that it is faster without peer to peer.
+    ``shm.cured``: a larger /dev/shm, or the host's, ended the trouble.
     ``wsl.mention``: the job ran under WSL.
     ``backend.mention``: ``backend`` (``gloo``, ``nccl``, ``mpi``) that a sentence or a setting names as the one in use.
     ``iommu.mention``: ``state`` (``translated``, ``passthrough``, ``off``, ``on``).
@@ -160,6 +161,12 @@ _ADVICE = re.compile(
     re.IGNORECASE,
 )
 """A guide says what to do if something hangs; that nothing hung."""
+_MORE_SHM = re.compile(
+    r"--ipc[= ]host\b|--shm[-_]size\b|\bshm_size\b|\bipc: ?host\b"
+    r"|\b(?:larger|bigger|more|increas\w{1,4}|enlarg\w{1,4}|raising|raised) (?:the |of )?(?:size of )?(?:the )?"
+    r"(?:/dev/shm|shm|shared memory)\b",
+    re.IGNORECASE,
+)
 _NO_GDR = re.compile(
     r"\b(?:haven't|have not|hasn't|not|isn't|without) (?:\w{1,12} ){0,2}(?:GPU ?Direct ?RDMA|GDR|nv_peer_mem|nvidia[_-]peermem)\b"
     r"|\b(?:GPU ?Direct ?RDMA|GDR|nv_peer_mem|nvidia[_-]peermem) (?:is|was|are|module is) (?:not|disabled|off)\b",
@@ -176,6 +183,7 @@ _HINTS = (
     "driver", "nccl", "kernel", "torch", "cuda", "iommu", "amd-vi", "vt-d", "acs", "hang", "hung", "stuck", "freez", "deadlock", "corrupt",
     "mismatch", "gpudirect", "gpu direct", "gdr", "peermem", "peer_mem", "correctly", "wsl",
     "adding", "added", "plus", "together", "along", "verif", "silent", "zero", "garbage", "gibberish",
+    "shm", "--ipc", "ipc:", "shared memory",
     "backend", "slow", "regress", "p2p", "peer", "wrong", "vast", "runpod", "aws", "gcp", "azure", "lambda",
     "coreweave", "paperspace", "tensordock", "jarvislabs", "ec2", "sagemaker", "colab", "kaggle",
 )  # fmt: skip
@@ -335,6 +343,10 @@ def _told(line: Line, notes: pasted.Notes) -> None:
         notes.add(line.number, "p2p.told_slower")
     if _NO_GDR.search(text) and not _IF.search(text):
         notes.add(line.number, "gdr.told", enabled=False)
+    for sentence in _SENTENCE.split(text):
+        more = _MORE_SHM.search(sentence)
+        if more and _outcome(sentence) == "ok" and not _asked_or_advised(sentence, more):
+            notes.add(line.number, "shm.cured")
     if _WSL.search(text):
         notes.add(line.number, "wsl.mention")
     for first, second in (*_MIXED.findall(text), *_ADDED.findall(text)):

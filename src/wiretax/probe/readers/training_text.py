@@ -82,6 +82,8 @@ _RATIO = re.compile(
 )
 _SPOKEN = {"twice": 2.0, "two": 2.0, "three": 3.0, "four": 4.0}
 _THAN_ONE = re.compile(r"(?:than|to|as)\b.{0,40}?\b(?:single|one|1)[- ]?(?:GPU|card)", re.IGNORECASE)
+_SEVERAL = re.compile(r"\b(?:DDP|FSDP|DataParallel|multi-?GPU|distributed)\b", re.IGNORECASE)
+_COMPARED = re.compile(r"\b(?:than|as|compared|versus|vs)\b", re.IGNORECASE)
 _SPEEDUP = re.compile(r"\b(?:speed-?ups?|scale-?ups?|scaling)\b", re.IGNORECASE)
 _TIMES = re.compile(r"(?<![\d.])([0-9]{1,2}\.\d{1,3})\s?[x\u00d7](?!\w)")
 _UTIL = re.compile(r"\butil(?:i[sz]ation)?\b", re.IGNORECASE)
@@ -417,6 +419,8 @@ class _Line:
             count = counts[0] if counts else None
             if counts == [1] and _THAN_ONE.search(text, ratio.end()):
                 count, base = None, 1
+            elif base is None and _SEVERAL.search(text, 0, ratio.start()) and not _COMPARED.search(text, ratio.end()):
+                base = 1  # "my DDP is 4 times slower": than without it
             self._add(
                 "training.ratio",
                 Context(num_gpus=count),
