@@ -387,6 +387,58 @@ Test failed!
         [["needs-measurement"]],
         ["dev-shm-too-small"],
     ),
+    # --- titles, and hangs "without" a setting
+    Variant(
+        "title with a tag",
+        {"a": "[Bug]: Multi-GPU setup hangs without NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce\n"},
+        [["collective-hang", "p2p-*"]],
+        ["healthy"],
+    ),
+    Variant(
+        "title with a tag, quoted",
+        {"a": "# [Usage]: two 3090 hang at NCCL init without setting `NCCL_P2P_DISABLE=1`\n"},
+        [["collective-hang", "p2p-*"]],
+        ["healthy"],
+    ),
+    # --- libraries beside each other
+    Variant(
+        "symbol in a sentence",
+        {
+            "a": "[pip3] nvidia-nccl-cu12==2.29.3\n[pip3] nvidia-nccl-cu13==2.29.7\n[pip3] torch==2.12.0+cu130\nImporting PyTorch results in undefined symbol ncclCommResume\n"
+        },
+        [["nccl-version-mismatch"]],
+        ["healthy"],
+    ),
+    Variant(
+        "symbol of something else",
+        {"a": "ImportError: libtorchaudio.so: undefined symbol: av_version_info\n"},
+        [],
+        ["nccl-version-mismatch"],
+    ),
+    Variant(
+        "two that differ",
+        {
+            "a": '$ python -c "import torch;print(torch.cuda.nccl.version())"\n(2, 28, 9)\n$ pip show nvidia-nccl-cu13\nName: nvidia-nccl-cu13\nVersion: 2.30.4\n'
+        },
+        [["nccl-version-mismatch"]],
+        ["healthy"],
+    ),
+    Variant(
+        "two that agree",
+        {
+            "a": '$ python -c "import torch;print(torch.cuda.nccl.version())"\n(2, 28, 9)\n$ pip show nvidia-nccl-cu13\nName: nvidia-nccl-cu13\nVersion: 2.28.9\n'
+        },
+        [],
+        ["nccl-version-mismatch"],
+    ),
+    Variant(
+        "memory that EFA may not lock",
+        {
+            "a": "ip-10-0-87-143:149:298 [5] register_mr_buffers:465 NCCL WARN NET/OFI Unable to register memory (type = 1) for device 0. RC: 12, Error: Cannot allocate memory\n"
+        },
+        [["memlock-limit"]],
+        ["healthy"],
+    ),
 ]
 
 

@@ -174,7 +174,7 @@ def _mixed(run: Run) -> Iterator[Finding]:
         )
         return
     packages = [o for o in seen.of(run, "package") if seen.text(o, "name").startswith("nvidia-nccl")]
-    logged = seen.of(run, "nccl.version", library="NCCL")
+    logged = (*seen.of(run, "nccl.version", library="NCCL"), *seen.of(run, "package", name="torch's nccl"))
     versions = {nccl_policy.parse_version(seen.text(o, "version")) for o in logged}
     other = [o for o in packages if versions and nccl_policy.parse_version(seen.text(o, "version")) not in versions]
     if stated or len(versions) > 1:
@@ -189,7 +189,7 @@ def _mixed(run: Run) -> Iterator[Finding]:
             remedy="Install the same torch and NCCL on every host; look for an LD_LIBRARY_PATH or LD_PRELOAD that differs.",
             confirm='srun --ntasks-per-node=1 python -c "import torch; print(torch.cuda.nccl.version())"',
         )
-    elif other and not (run.machine and run.machine.software.nccl_found):
+    elif other and (seen.is_pasted(run) or not (run.machine and run.machine.software.nccl_found)):
         yield Finding(
             code="nccl-version-mismatch",
             severity="info",

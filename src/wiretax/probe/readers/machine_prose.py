@@ -83,7 +83,7 @@ _CONTEXT = _words(
     "torchrun|deepspeed|accelerate"
 )
 _BY = re.compile(r"->|=>|:|\b(?:with|set|using|setting|export)\b", re.IGNORECASE)
-_UNLESS = re.compile(r"\b(?:unless|except (?:with|when|if)|until)\b", re.IGNORECASE)
+_UNLESS = re.compile(r"\b(?:unless|except (?:with|when|if)|until|without (?:setting |using )?(?=[`'\"]?(?:export )?NCCL_))", re.IGNORECASE)
 _BOOT = re.compile(
     r"(?P<act>\b(?:disabl(?:e|ed|es|ing)|turn(?:ed|ing)? off|switch(?:ed|ing)? off|without|no)\b.{0,20}?)?"
     r"\b(?P<what>IOMMU|AMD-Vi|VT-d|ACS(?:Ctl)?|pcie_acs_override|intel_iommu|amd_iommu)\b"
@@ -187,6 +187,7 @@ _HINTS = (
     "backend", "slow", "regress", "p2p", "peer", "wrong", "vast", "runpod", "aws", "gcp", "azure", "lambda",
     "coreweave", "paperspace", "tensordock", "jarvislabs", "ec2", "sagemaker", "colab", "kaggle",
 )  # fmt: skip
+_TAG = re.compile(r"^\s*#{0,4}\s*\[(?:bug|issue|question|help|usage|performance|solved|rfc|misc|doc)\]:? ?", re.IGNORECASE)
 _EMPHASIS = re.compile(r"(?<![\w*])[_*`]{1,2}(?=[A-Za-z])|(?<=[A-Za-z0-9])[_*`]{1,2}(?![\w*])")
 _COUNT_HINT = re.compile(r"\b[x\u00d7][124]\b|\d\s?[x\u00d7*]\s?\w|\w ?[+&] ?\w", re.IGNORECASE)
 _TABLE_OR_LOG = re.compile(r"\s*(?:[+]-|\|.*NVIDIA-SMI|\|--|\[\s*\d+\.\d+\]|\[\w*rank)|NCCL (?:INFO|WARN)|WorkNCCL", re.IGNORECASE)
@@ -243,10 +244,10 @@ def _piece(source: str, stream: Stream) -> Piece | None:
 
 
 def _plain(text: str) -> str:
-    """A line without the marks that forums set around words (``_p2pBandwidthLatencyTest_``), and with its Chinese words in English."""
+    """A line without the marks that forums set around words and in front of titles (``[Bug]:``), its Chinese words in English."""
     if "_" in text or "*" in text or "`" in text:
         text = _EMPHASIS.sub("", text)
-    return in_english(text)
+    return in_english(_TAG.sub("", text))
 
 
 def _moves(line: Line, notes: pasted.Notes) -> set[str]:

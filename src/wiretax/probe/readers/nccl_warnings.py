@@ -110,6 +110,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"Call to (?P<call>ibv_\w{0,12}(?:reg_mr|create_cq|create_qp|alloc_pd)\w{0,12}) failed(?: with error)?:? ?"
         r"(?P<error>Cannot allocate memory)"
     )),
+    ("memlock", r"(?P<call>NET/OFI Unable to register memory)\b.{0,80}?(?:RC: -?12\b.{0,20}?)?(?P<error>Cannot allocate memory)"),
     ("ib_call", r"Call to (?P<call>(?:ibv|mlx5dv)_\w{1,40}(?:\(\))?) (?:failed|returned)(?: with(?: error)?)? ?(?P<error>.{0,160})"),
     ("ib_call", r"(?P<call>ibv_\w{1,40})\(\) failed with error (?P<error>.{1,120})"),
     ("ib_call", r"(?P<call>ibv_reg\w{0,12}_mr) ?\([^()]{0,40}\)[^:]{0,20}failed: (?P<error>.{1,120})"),

@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         "torch.nccl_error",
         r"NCCL [Ee]rror(?: \d)?: (?P<error>unhandled (?:system|cuda) error|internal error|invalid usage|remote process exited)",
     ),
-    _rule("torch.nccl_symbol", r"libtorch\w{0,20}\.so: undefined symbol: (?P<symbol>p?nccl\w{1,60})"),
+    _rule("torch.nccl_symbol", r"(?:libtorch\w{0,20}\.so: |[Tt]orch\b.{0,60}?)undefined symbol:? ['\"`]?(?P<symbol>p?nccl\w{1,60})"),
     _rule("torch.nccl_missing", r"Distributed package doesn't have NCCL built in|NCCL is not (?:available|built)"),
     _rule("torch.no_redirects", r"Redirects are currently not supported in Windows"),
     _rule(
