@@ -26,12 +26,14 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wiretax.errors import UsageError
 from wiretax.judge import facts
+from wiretax.judge.metric_names import check_metric, units_of
 from wiretax.model.finding import SEVERITIES
 from wiretax.model.measurement import Collective
 from wiretax.model.run import Run
@@ -80,22 +82,38 @@ def parse(text: str) -> Gate:
     """Reads one expression.
 
     Raises:
-        UsageError: with the two forms, when it is neither.
+        UsageError: with the two forms, when it is neither; a metric that no run can have; a unit that is not the metric's.
     """
     stripped = text.strip()
     relative = _RELATIVE.fullmatch(stripped)
     if relative is not None:
         bound = float(relative["percent"]) / 100
+        if not bound < (1 if relative["sign"] == "-" else math.inf):
+            raise _no_expression(text, f"Nothing can be {relative['sign']}{relative['percent']} % off.")
+        check_metric(relative["metric"])
         return Gate(text=stripped, metric=relative["metric"], sign=relative["sign"], bound=bound, relative=True)
     absolute = _ABSOLUTE.fullmatch(stripped)
-    if absolute is None or absolute["unit"] not in UNITS:
-        raise UsageError(
-            f"--fail-if {text!r} is not an expression.",
-            why="It is neither METRIC<VALUE nor METRIC:-5%." if absolute is None else f"The unit {absolute['unit']!r} is not known.",
-            do="Example: all_reduce_busbw_peak_bytes_per_second.default.2<20GB/s, or ...default.2:-20%",
-        )
-    bound = float(absolute["value"]) * UNITS[absolute["unit"]]
-    return Gate(text=stripped, metric=absolute["metric"], sign=absolute["sign"], bound=bound, relative=False)
+    if absolute is None:
+        raise _no_expression(text, "It is neither METRIC<VALUE nor METRIC:-5%.")
+    metric, unit = absolute["metric"], absolute["unit"]
+    if unit not in UNITS:
+        raise _no_expression(text, f"The unit {unit!r} is not known.")
+    bound = float(absolute["value"]) * UNITS[unit]
+    if not math.isfinite(bound):
+        raise _no_expression(text, f"{absolute['value']} is too large for a number.")
+    check_metric(metric)
+    fitting = units_of(metric)
+    if unit and unit not in fitting:
+        raise _no_expression(text, f"{metric} is not in {unit}; write {', '.join(fitting)}." if fitting else f"{metric} has no unit.")
+    return Gate(text=stripped, metric=metric, sign=absolute["sign"], bound=bound, relative=False)
+
+
+def _no_expression(text: str, why: str) -> UsageError:
+    return UsageError(
+        f"--fail-if {text!r} is not an expression.",
+        why=why,
+        do="Example: all_reduce_busbw_peak_bytes_per_second.default.2<20GB/s, or ...default.2:-20%",
+    )
 
 
 def evaluate(gate: Gate, metrics: Mapping[str, float], expected: Mapping[str, float]) -> Outcome:

@@ -119,6 +119,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(jo
         (["--price", "-1", "--currency", "EUR"], "is no price"),
         (["--price", "1", "--currency", "euros"], "is no currency"),
         (["--fail-if", "nonsense"], "is not an expression"),
+        (["--fail-if", "all_reduce_busbw<4GB/s"], "Near names: all_reduce_"),
+        (["--fail-if", "findings.problems>0"], "Near names: findings.problem"),
+        (["--fail-if", "findings.problem>0", "--fail-if", "findings.problem>1e999"], "too large"),
         (["--bugdet", "3"], "--budget"),
         (["extra"], "unexpected extra argument"),
     ],
@@ -154,7 +157,7 @@ def test_a_gate_on_a_metric_that_was_not_measured_is_wrong_usage_but_the_result_
     job: Job, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job(sample_runs.h200_pair())
-    assert run(["check", "--fail-if", "all_reduce_busbw<4GB/s"]) == 2
+    assert run(["check", "--fail-if", "all_reduce_latency_seconds.gloo.2>4ms"]) == 2
     out, err = capfd.readouterr()
     assert "KEEP THE BOX" in out
     assert "Near names: all_reduce_" in err

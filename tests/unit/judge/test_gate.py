@@ -63,6 +63,57 @@ def test_what_is_no_expression_is_refused_with_an_example(text):
     assert "Example" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"{PEAK}<1e999", "too large"),
+        (f"{PEAK}<1e308GB/s", "too large"),
+        ("findings.problem>" + "9" * 400, "too large"),
+        (f"{PEAK}:+1{'0' * 400}%", "Nothing can be"),
+        (f"{PEAK}:-100%", "Nothing can be"),
+        (f"{PEAK}<20ms", "write B/s"),
+        ("all_reduce_latency_seconds.default.2>20GB/s", "write us, ms, s"),
+        ("findings.problem>1s", "has no unit"),
+        ("matmul_flops_per_second.0<5GB/s", "write GFLOP/s"),
+    ],
+)
+def test_a_value_that_the_metric_cannot_be_set_against_is_refused(text, why):
+    with pytest.raises(UsageError, match=why):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "x",
+        "nonsense_metric",
+        "all_reduce_busbw.default.2",
+        "all_reduce_busbw_peak_bytes_per_second.default",
+        "all_reduce_busbw_peak_bytes_per_second.default.two",
+        "all_reduce_busbw_peak_bytes_per_second.default.2.8",
+        "allreduce_busbw_peak_bytes_per_second.*",
+        "findings.problems",
+        "findings.fatal*",
+        "pair_copy_bytes_per_second.direct.0",
+        "speedup.2",
+        "*x" * 90,
+    ],
+)
+def test_a_metric_that_no_run_can_have_is_refused_before_there_is_a_run(metric):
+    with pytest.raises(UsageError, match="No run has a metric"):
+        parse(f"{metric}<1")
+
+
+@pytest.mark.parametrize("metric", ["*", "*.gloo.2", "all_*_seconds.*.16.8", "findings.*", "pair_copy*min", "step_seconds.ddp.default.4", "speedup.tp.all_reduce.out.2"])
+def test_a_metric_that_some_run_can_have_is_taken(metric):
+    assert parse(f"{metric}<1").metric == metric
+
+
+def test_every_metric_of_a_run_can_be_asked_for(judged):
+    for name in as_metrics(judged):
+        parse(f"{name}<1")
+
+
 def test_an_unknown_metric_names_near_ones(judged):
     with pytest.raises(UsageError, match=PEAK.replace(".", r"\.")):
         holds("all_reduce_busbw_peak.default.2<5", judged)
