@@ -6,9 +6,12 @@ WiretaxError
     BadDocument       a run file or recorded machine is damaged or too new       exit 2
   MissingDependency   something must be installed first (with the pip line)      exit 3
   CannotMeasure       nothing could be measured at all (with what was tried)     exit 3
+  CannotWrite         the disk takes no more                                     exit 3
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class WiretaxError(Exception):
@@ -59,3 +62,19 @@ class MissingDependency(WiretaxError):
 
 class CannotMeasure(WiretaxError):
     """Nothing could be measured."""
+
+
+class CannotWrite(WiretaxError):
+    """What was found could not be written, although its place is right: the disk is full."""
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A full disk, or all of it that this user may fill."""
+
+
+def unwritable(where: object, error: OSError) -> WiretaxError:
+    """What to raise where a file or stream could not be written."""
+    what = f"{where} cannot be written: {error.strerror or error}."
+    if error.errno in NO_ROOM:
+        return CannotWrite(what, do="Free some space, or write elsewhere.")
+    return UsageError(what, do="Give a path you may write to.")

@@ -39,22 +39,26 @@ def command(
     import msgspec
 
     from wiretax.cli.output import check_writable, print_rendered, print_text, say
-    from wiretax.jobs.compare import compare
+    from wiretax.jobs.compare import compared
+    from wiretax.jobs.report import write
     from wiretax.show.comparison import render_comparison
     from wiretax.show.markdown import comparison_as_markdown
 
     if json and markdown:
         raise click.UsageError("--json and --markdown exclude each other.")
     check_writable(html)
-    found = compare(runs, labels=labels, fail_if=fail_if, every_size=everything, html=html, share=share or markdown)
-    if html is not None:
-        say(f"written to {html}")
-    if json:
-        print_text(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
-    elif markdown:
-        print_text(comparison_as_markdown(found))
-    else:
-        print_rendered(lambda console: render_comparison(found, console, everything=everything))
+    found, page = compared(runs, labels=labels, fail_if=fail_if, every_size=everything, share=share or markdown)
+    try:
+        if html is not None:
+            write(html, page().encode("utf-8"))
+            say(f"written to {html}")
+    finally:  # what differs is shown, whatever became of the page
+        if json:
+            print_text(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        elif markdown:
+            print_text(comparison_as_markdown(found))
+        else:
+            print_rendered(lambda console: render_comparison(found, console, everything=everything))
     closed = [gate for gate in found.gates if gate.true]
     for gate in closed:
         for reason in gate.reasons:

@@ -20,14 +20,17 @@ def command(record: Path | None, machine: str | None, json: bool, no_redact: boo
     GPUs, how each pair is joined, peer-to-peer status, PCIe links, software and surroundings; what cannot be read says why.
     """
     from wiretax.cli.output import check_writable, print_run, say
-    from wiretax.jobs.inspect import inspect
+    from wiretax.jobs.inspect import inspect, record_machine
     from wiretax.judge.exit_code import exit_code
 
     if no_redact and record is None:
         raise click.UsageError("--no-redact goes with --record.")
     check_writable(record)
-    run = inspect(machine=machine, record=record, redacted=not no_redact)
-    if record is not None:
-        say(f"written to {record}")
-    print_run(run, as_json=json)
+    run = inspect(machine=machine)
+    try:
+        if record is not None and run.machine is not None:
+            record_machine(run.machine, record, redacted=not no_redact)
+            say(f"written to {record}")
+    finally:  # what was found is shown, whatever became of the file
+        print_run(run, as_json=json)
     return exit_code(run)

@@ -36,12 +36,11 @@ STARTED = _process_start()
 import click  # noqa: E402 - the clock starts first
 
 from wiretax import __version__  # noqa: E402
-from wiretax.errors import WiretaxError  # noqa: E402
+from wiretax.errors import NO_ROOM, WiretaxError, unwritable  # noqa: E402
 
 EXIT_USAGE = 2
 EXIT_CANNOT = 3
 EXIT_INTERRUPTED = 130
-
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("check", "wiretax.cli.check", "Measure this machine and judge it: the wires, the GPUs, keep or give back."),
     ("inspect", "wiretax.cli.inspect", "List what the driver and Linux say, without any load."),
@@ -138,6 +137,11 @@ def run(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:
         return 0  # Only --help and --version write here; the reader has what it wanted.
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            return _say_bug(error)
+        _say_error(unwritable("stdout", error))
+        return EXIT_CANNOT
     except Exception as error:
         return _say_bug(error)
     return code if isinstance(code, int) else 0

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from wiretax.errors import CannotMeasure, UsageError
+from wiretax.errors import CannotWrite, UsageError
 from wiretax.launch.interrupts import Interrupts
 from wiretax.model.run import Run
 from wiretax.show.plain import clean
@@ -29,7 +29,7 @@ def print_run(run: Run, *, as_json: bool) -> None:
     A reader that went away (``| head``) is no error; a full disk is.
 
     Raises:
-        CannotMeasure: stdout takes no more for another reason.
+        CannotWrite: stdout takes no more for another reason.
     """
     if as_json:
         _write(encode(run))
@@ -41,7 +41,7 @@ def print_rendered(draw: Callable[[Console], None]) -> None:
     """Writes to stdout what ``draw`` prints on a console that knows the real stdout's width, colours and encoding.
 
     Raises:
-        CannotMeasure: see :func:`print_run`.
+        CannotWrite: see :func:`print_run`.
     """
     # Not straight to stdout: when a reader went away, rich would end the process with an exit code of its own.
     page = Page(getattr(sys.stdout, "encoding", None) or "utf-8", terminal=_is_terminal(sys.stdout))
@@ -55,7 +55,7 @@ def print_text(text: str) -> None:
     """Writes text to stdout as it stands.
 
     Raises:
-        CannotMeasure: see :func:`print_run`.
+        CannotWrite: see :func:`print_run`.
     """
     _write(text.encode(getattr(sys.stdout, "encoding", None) or "utf-8", "replace"))
 
@@ -95,7 +95,8 @@ def keep(run: Run, *, save: bool, out: Path | None) -> bool:
 def _keep(run: Run, *, save: bool, out: Path | None) -> bool:
     if save:
         try:
-            say(f"kept as {save_run(run)}\n        a page of it: wiretax report {run.run_id}")
+            say(f"kept as {save_run(run)}")
+            say(f"        a page of it: wiretax report {run.run_id}")
         except OSError as error:
             say(f"not kept: {runs_folder()} cannot be written ({error.strerror or error}); --out FILE writes elsewhere")
         except UsageError as error:
@@ -165,6 +166,4 @@ def _write(data: bytes) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        raise CannotMeasure(
-            "The result could not be written to stdout.", why=f"{error.strerror or error}.", do="Free some space."
-        ) from None
+        raise CannotWrite("The result could not be written to stdout.", why=f"{error.strerror or error}.", do="Free some space.") from None

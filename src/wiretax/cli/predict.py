@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wiretax.cli.quantities import Counts, Parameters, Rate, ShortTime, Size, Words
+from wiretax.cli.quantities import MOST_MICRO_STEPS, MOST_TOKENS, Counts, Parameters, Rate, ShortTime, Size, Whole, Words
 
 if TYPE_CHECKING:
     from wiretax.jobs.model_size import ModelSize
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--gpus", type=Counts("GPUs"), default="2,4,8", show_default=True, help="Numbers of GPUs.")
 @click.option("--batch", type=Counts("batch sizes", 2**30), help="Samples per GPU and micro-step; the profile's own without it.")
-@click.option("--accumulation-steps", type=click.IntRange(min=1), help="Micro-steps an optimizer step.")
+@click.option("--accumulation-steps", type=Whole(1, MOST_MICRO_STEPS), help="Micro-steps an optimizer step.")
 @click.option(
     "--set",
     "settings",
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "--recipe",
     help="Bytes a parameter, for --params, --config, --preset: adamw_bf16, adamw_mixed, adamw_fp32, adamw_master, sgd, lora, ...",
 )
-@click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens a sample, for --config and --preset.")
+@click.option("--sequence-length", type=Whole(1, MOST_TOKENS), help="Tokens a sample, for --config and --preset.")
 @click.option("--checkpointing", is_flag=True, help="Activations are checkpointed, for --config and --preset.")
 @click.option("--gpu-memory", type=Size(), help="Memory of one GPU, to say what fits: 24GiB.")
 @click.option(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wiretax.cli.quantities import Counts, Words
+from wiretax.cli.quantities import MOST_GPUS, Counts, Whole, Words
 from wiretax.cli.training_options import subject_of, subject_options
 from wiretax.cli.values import TimeSpan
 
@@ -24,7 +24,7 @@ from wiretax.cli.values import TimeSpan
 @click.option(
     "--world-size", type=Counts("GPUs"), default="2", show_default=True, help="GPUs that FSDP2 and TP are to think there are: 2,4,8."
 )
-@click.option("--gpu", type=click.IntRange(min=0), help="CUDA ordinal of the GPU; the first usable one without it.")
+@click.option("--gpu", type=Whole(0, MOST_GPUS), help="CUDA ordinal of the GPU; the first usable one without it.")
 @click.option(
     "--cpu-ranks", type=click.IntRange(1, 64), default=2, show_default=True, help="Without a GPU: CPU ranks that run the step at once."
 )

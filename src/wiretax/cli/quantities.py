@@ -18,11 +18,20 @@ import msgspec
 
 from wiretax.cli.values import Kind, whole_number
 from wiretax.errors import UsageError
+from wiretax.show.plain import short
 from wiretax.units import significant
 
 Levers = TypeVar("Levers")
 
 MOST_GPUS = 65536
+
+MOST_BYTES = 1e18
+"""Of a size, and in a second of a rate: far above any model and any wire. Beyond, figures would only be absurd or too large to reckon."""
+MOST_PARAMETERS = 1e17
+MOST_SECONDS = 1e6
+"""Of a training step or a start-up: eleven days."""
+MOST_TOKENS = 2**30
+MOST_MICRO_STEPS = 2**20
 
 _NUMBER = r"(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)\s*"
 _SIZE = re.compile(_NUMBER + r"(?P<unit>[A-Za-z]*)")
@@ -49,7 +58,7 @@ class Size(Kind):
         unit = match["unit"] or "B"
         if unit not in BYTES:
             self.fail(_which_bytes(str(value), match["number"], unit, ""), param, ctx)
-        return _positive(self, value, float(match["number"]) * BYTES[unit], param, ctx)
+        return _within(self, value, float(match["number"]) * BYTES[unit], (1.0, MOST_BYTES), param, ctx)
 
 
 class Rate(Kind):
@@ -70,7 +79,7 @@ class Rate(Kind):
         if unit not in BYTES and unit not in BITS:
             self.fail(_which_bytes(str(value), match["number"], unit, "/s"), param, ctx)
         scale = BYTES[unit] if unit in BYTES else BITS[unit] / 8
-        return _positive(self, value, float(match["number"]) * scale, param, ctx)
+        return _within(self, value, float(match["number"]) * scale, (1.0, MOST_BYTES), param, ctx)
 
 
 class Parameters(Kind):
@@ -84,7 +93,7 @@ class Parameters(Kind):
         if match is None:
             self.fail(f"{value!r} is no number of parameters; write 7e9, 1.7B or 124M.", param, ctx)
         scale = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}[match["unit"].lower()]
-        return _positive(self, value, float(match["number"]) * scale, param, ctx)
+        return _within(self, value, float(match["number"]) * scale, (1.0, MOST_PARAMETERS), param, ctx)
 
 
 class ShortTime(Kind):
@@ -98,7 +107,24 @@ class ShortTime(Kind):
         if match is None or match["unit"] is None:
             self.fail(f"{value!r} is no time with a unit; write 90ms, 0.09s or 15us.", param, ctx)
         scale = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[match["unit"]]
-        return _positive(self, value, float(match["number"]) * scale, param, ctx)
+        return _within(self, value, float(match["number"]) * scale, (1e-12, MOST_SECONDS), param, ctx)
+
+
+class Whole(Kind):
+    """``1024``: one whole number within what makes sense."""
+
+    name = "integer"
+
+    def __init__(self, least: int, most: int) -> None:
+        """Knows both ends, which belong to it."""
+        self.least, self.most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number of a text."""
+        number = whole_number(str(value))
+        if number is None or not self.least <= number <= self.most:
+            self.fail(f"{short(str(value), 40)!r} is no whole number from {self.least} to {self.most}.", param, ctx)
+        return number
 
 
 class Counts(Kind):
@@ -184,7 +210,12 @@ def _which_bytes(value: str, number: str, unit: str, end: str) -> str:
     return f"{value!r} has the unknown unit {unit!r}; there are {', '.join(name for name in BYTES if name != 'KB')}."
 
 
-def _positive(kind: Kind, value: Any, number: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-    if not 0 < number < math.inf:
-        kind.fail(f"{value!r} must be more than nothing, and finite.", param, ctx)
+def _within(
+    kind: Kind, value: Any, number: float, ends: tuple[float, float], param: click.Parameter | None, ctx: click.Context | None
+) -> float:
+    low, high = ends
+    if not number > 0:
+        kind.fail(f"{short(str(value), 40)!r} must be more than nothing.", param, ctx)
+    if not low <= number <= high:
+        kind.fail(f"{short(str(value), 40)!r} is {'less' if number < low else 'more'} than there can be.", param, ctx)
     return number

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wiretax.cli.quantities import Whole
 from wiretax.cli.values import Kind
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def tag_command(run: str, tags: tuple[str, ...], remove: tuple[str, ...]) -> int
 
 
 @command.command("prune", short_help="Remove old ones; tagged runs stay.")
-@click.option("--keep", type=click.IntRange(0), help="Keep the newest so many.")
+@click.option("--keep", type=Whole(0, 10**9), help="Keep the newest so many.")
 @click.option("--older-than", type=Age(), help="Remove only runs older than 12h, 30d, 2w.")
 @click.option("--dry-run", is_flag=True, help="Only say which would go.")
 def prune_command(keep: int | None, older_than: timedelta | None, dry_run: bool) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wiretax.cli.quantities import Counts
+from wiretax.cli.quantities import MOST_MICRO_STEPS, MOST_TOKENS, Counts, Whole
 
 if TYPE_CHECKING:
     from wiretax.jobs.training_stages import Subject
@@ -22,9 +22,11 @@ _OPTIONS = (
     click.option(
         "--batch", type=Counts("batch sizes", 2**30), help="Samples per GPU and micro-step; several: 4,16. Presets have their own."
     ),
-    click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens a sample; the preset's own without it."),
+    click.option("--sequence-length", type=Whole(1, MOST_TOKENS), help="Tokens a sample; the preset's own without it."),
     click.option("--precision", type=click.Choice(["mixed", "bf16", "fp32"]), help="mixed: fp32 weights under bf16 autocast."),
-    click.option("--accumulation-steps", type=click.IntRange(min=1), default=1, show_default=True, help="Micro-steps an optimizer step."),
+    click.option(
+        "--accumulation-steps", type=Whole(1, MOST_MICRO_STEPS), default=1, show_default=True, help="Micro-steps an optimizer step."
+    ),
     click.option("--checkpointing", is_flag=True, help="Checkpoint activations, block by block."),
     click.option("--compile", "compiled", is_flag=True, help="torch.compile each block."),
     click.option("--set", "settings", multiple=True, metavar="LEVER=VALUE", help="A lever by torch's name: bucket_cap_mb=50. Repeatable."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from wiretax.errors import UsageError
@@ -37,6 +37,21 @@ def compare(
         BadInput: a run that is not there or cannot be read.
         MissingDependency: with ``html``, ``wiretax[report]`` is not installed.
     """
+    comparison, page = compared(runs, labels=labels, fail_if=fail_if, every_size=every_size, share=share)
+    if html is not None:
+        write(html, page().encode("utf-8"))
+    return comparison
+
+
+def compared(
+    runs: Sequence[Run | str | Path],
+    *,
+    labels: Sequence[str] = (),
+    fail_if: Sequence[str] = (),
+    every_size: bool = False,
+    share: bool = False,
+) -> tuple[Comparison, Callable[[], str]]:
+    """The comparison, and what draws its page: see :func:`compare`."""
     if len(runs) < 2:
         raise UsageError("A comparison needs two runs or more.", do="wiretax compare RUN1 RUN2")
     if len(labels) > len(runs) or len(set(labels)) != len(labels):
@@ -44,9 +59,11 @@ def compare(
     gates = [parse(text) for text in fail_if]
     found = [loaded(run, share=share) for run in runs]
     comparison = _compare([run for run, _ in found], labels, gates=gates, every_size=every_size)
-    if html is not None:
+
+    def page() -> str:
         from wiretax.show.html import comparison_as_html
 
         removed = tuple(dict.fromkeys(text for _, gone in found for text in gone))
-        write(html, comparison_as_html(comparison, [run for run, _ in found], removed=removed).encode("utf-8"))
-    return comparison
+        return comparison_as_html(comparison, [run for run, _ in found], removed=removed)
+
+    return comparison, page

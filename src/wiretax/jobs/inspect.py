@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from wiretax import __version__
-from wiretax.errors import BadInput, UsageError
+from wiretax.errors import BadInput, unwritable
 from wiretax.model.machine import Machine
 from wiretax.model.run import Outcome, Run, Tool
 from wiretax.probe.ask_nvml import DEADLINE_SECONDS
@@ -36,12 +36,13 @@ def inspect(
     Raises:
         BadInput: ``machine`` names no file and no shipped machine, or the file cannot be read or is damaged.
         UsageError: ``record`` cannot be written.
+        CannotWrite: the disk is full.
     """
     started = time.monotonic()
     found = inspect_machine(deadline_seconds=deadline_seconds) if machine is None else load_machine(machine)
     now = datetime.now(UTC)
     if record is not None:
-        _write(found, record, redacted, now)
+        record_machine(found, record, redacted=redacted)
     return Run(
         run_id=new_run_id(now),
         created_at=now.isoformat(timespec="seconds"),
@@ -70,11 +71,17 @@ def load_machine(name: str | Path) -> Machine:
     return decode_machine(read_bytes(path), str(path))
 
 
-def _write(machine: Machine, path: Path, redacted: bool, now: datetime) -> None:
+def record_machine(machine: Machine, path: Path, *, redacted: bool = True) -> None:
+    """Writes a machine to a file, for an issue or a test; see :func:`inspect`.
+
+    Raises:
+        UsageError: it cannot be written.
+        CannotWrite: the disk is full.
+    """
     if machine.origin == "live":
-        note = f"recorded by wiretax {__version__} on {now.date().isoformat()}"
+        note = f"recorded by wiretax {__version__} on {datetime.now(UTC).date().isoformat()}"
         machine = replace(machine, origin="recorded", origin_note=note)
     try:
         write_atomically(path, encode(redact(machine) if redacted else machine))
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.", do="Give a path you may write to.") from None
+        raise unwritable(path, error) from None

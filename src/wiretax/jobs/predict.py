@@ -302,7 +302,14 @@ def _all_reduce(options: PredictOptions, model: ModelSize, known: KnownWire, cou
     typed = known.busbw_bytes_per_second
     curve = known.wire.curve("all_reduce", count)
     busbw = typed if typed is not None else curve.busbw(num_bytes) if count > 1 else 1.0
-    (forecast,) = formula_forecasts(num_bytes, busbw, [count], one_gpu_seconds=options.one_gpu_seconds, wire=known.wire.name)
+    (forecast,) = formula_forecasts(
+        num_bytes,
+        busbw,
+        [count],
+        latency_seconds=options.latency_seconds if typed is not None else 0.0,  # a measured busbw has it in it
+        one_gpu_seconds=options.one_gpu_seconds,
+        wire=known.wire.name,
+    )
     notes = forecast.assumptions
     if typed is None:
         beyond = curve.beyond(num_bytes)

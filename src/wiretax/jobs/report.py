@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from wiretax.errors import UsageError
+from wiretax.errors import UsageError, unwritable
 from wiretax.jobs.share import shared
 from wiretax.model.run import Run
 from wiretax.store.folder import load_run, write_atomically
@@ -94,8 +94,9 @@ def write(path: Path, data: bytes) -> None:
 
     Raises:
         UsageError: it cannot be written.
+        CannotWrite: the disk is full.
     """
     try:
         write_atomically(path, data)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.", do="Give a path you may write to.") from None
+        raise unwritable(path, error) from None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from wiretax.errors import BadDocument, UsageError
+from wiretax.errors import BadDocument, UsageError, unwritable
 from wiretax.judge.gate import as_metrics as _as_metrics
 from wiretax.model.run import Run
 from wiretax.show.series import Labelled, wire_points
@@ -88,7 +88,7 @@ def tag_run(name: str | Path, add: Iterable[str] = (), remove: Iterable[str] = (
     try:
         save_run(replace(run, tags=tags), path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.", do="Tag a copy you may write.") from None
+        raise unwritable(path, error) from None
     return tags
 
 

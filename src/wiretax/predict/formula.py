@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from wiretax.data.links import fraction, host_wire, nvlink_payload, pcie_rate
 from wiretax.errors import UsageError
 from wiretax.model.forecast import Forecast
-from wiretax.predict.wire_curve import bus_factor
-from wiretax.units import percent, rate
+from wiretax.predict.wire_curve import bus_factor, ring_steps
+from wiretax.units import duration, percent, rate
 
 WIDTH = 16
 """Lanes of the ladder's PCIe rungs."""
@@ -30,7 +30,7 @@ class Rung:
     source: str
 
 
-def all_reduce_seconds(num_bytes: float, busbw_bytes_per_second: float, world_size: int) -> float:
+def all_reduce_seconds(num_bytes: float, busbw_bytes_per_second: float, world_size: int, *, latency_seconds: float = 0.0) -> float:
     """2 (N - 1) / N x bytes / busbw: the definition of busbw turned round (nccl-tests, PERFORMANCE.md). 0 on one GPU.
 
     200 MB at 22 GB/s take 9.1 ms on 2 GPUs and 15.9 ms on 8.
@@ -39,6 +39,7 @@ def all_reduce_seconds(num_bytes: float, busbw_bytes_per_second: float, world_si
         num_bytes: of the gradients.
         busbw_bytes_per_second: as nccl-tests prints it for this number of GPUs.
         world_size: GPUs.
+        latency_seconds: start-up of one call on 2 GPUs, added to it; on more it grows with the hops of a ring.
 
     Raises:
         UsageError: a negative size, a rate that is not above 0, or no GPU.
@@ -49,11 +50,18 @@ def all_reduce_seconds(num_bytes: float, busbw_bytes_per_second: float, world_si
         raise UsageError(f"A busbw of {busbw_bytes_per_second:g} B/s carries nothing.", do="Give a rate such as --busbw 22GB/s.")
     if world_size < 1:
         raise UsageError(f"{world_size} GPUs cannot reduce anything.", do="Ask for 1 GPU or more.")
-    return bus_factor("all_reduce", world_size) * num_bytes / busbw_bytes_per_second
+    hops = ring_steps("all_reduce", world_size) / ring_steps("all_reduce", 2)
+    return hops * latency_seconds + bus_factor("all_reduce", world_size) * num_bytes / busbw_bytes_per_second
 
 
 def formula_forecasts(
-    num_bytes: float, busbw_bytes_per_second: float, gpus: Sequence[int], *, one_gpu_seconds: float | None = None, wire: str = "typed"
+    num_bytes: float,
+    busbw_bytes_per_second: float,
+    gpus: Sequence[int],
+    *,
+    latency_seconds: float = 0.0,
+    one_gpu_seconds: float | None = None,
+    wire: str = "typed",
 ) -> tuple[Forecast, ...]:
     """The formula as forecasts, one for each number of GPUs.
 
@@ -61,6 +69,7 @@ def formula_forecasts(
         num_bytes: of the gradients.
         busbw_bytes_per_second: typed or read off a table.
         gpus: numbers of GPUs.
+        latency_seconds: see :func:`all_reduce_seconds`.
         one_gpu_seconds: the step on one GPU; with it come bounds of the efficiency in ``assumptions``, as nothing tells the overlap.
         wire: name for the forecasts.
 
@@ -70,8 +79,10 @@ def formula_forecasts(
     reason = "the formula knows the all-reduce, not the step: profile the step (wiretax profile) for that"
     forecasts = []
     for world_size in gpus:
-        seconds = all_reduce_seconds(num_bytes, busbw_bytes_per_second, world_size)
+        seconds = all_reduce_seconds(num_bytes, busbw_bytes_per_second, world_size, latency_seconds=latency_seconds)
         notes = [f"busbw {rate(busbw_bytes_per_second)} at every message size and number of GPUs"]
+        if latency_seconds:
+            notes.append(f"one call, whose start-up takes {duration(latency_seconds)} on 2 GPUs and grows with the hops of a ring")
         if one_gpu_seconds:
             worst = one_gpu_seconds / (one_gpu_seconds + seconds)
             best = one_gpu_seconds / max(one_gpu_seconds, seconds)

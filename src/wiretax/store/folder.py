@@ -105,6 +105,8 @@ def load_run(name: str | Path) -> Run:
 
 def find_run(name: str | Path) -> Path:
     """The file of a run; see :func:`load_run`."""
+    if not str(name).strip():
+        raise BadInput("An empty text names no run.", do="Give a file, an id, or the beginning of one; `wiretax runs` lists them.")
     path = Path(name)
     if path.suffix == ".json" or os.sep in str(name) or os.path.isfile(path):
         return path
@@ -123,9 +125,30 @@ def find_run(name: str | Path) -> Path:
 def list_run_files(folder: Path | None = None) -> Iterator[Path]:
     """The files of the runs folder, oldest first; none when the folder does not exist."""
     base = folder if folder is not None else runs_folder()
-    if not base.is_dir():
+    yield from sorted(base / name for name, _ in run_files(base))
+
+
+def run_files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The names of the run files of a folder with their status, in no order; nothing when there is no folder.
+
+    Raises:
+        BadInput: it is there, but is no folder or may not be read.
+    """
+    try:
+        with os.scandir(base) as entries:
+            for entry in entries:
+                if entry.name.endswith(".json") and not entry.name.startswith("."):
+                    try:
+                        status = entry.stat()
+                    except OSError:
+                        continue  # Removed while we looked.
+                    yield entry.name, status
+    except FileNotFoundError:
         return
-    yield from sorted(file for file in base.iterdir() if file.suffix == ".json" and not file.name.startswith("."))
+    except OSError as error:
+        raise BadInput(
+            f"The folder of runs {base} cannot be read: {error.strerror or error}.", do="Set WIRETAX_HOME to a folder of yours."
+        ) from None
 
 
 def read_bytes(path: Path) -> bytes:

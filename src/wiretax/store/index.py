@@ -7,15 +7,13 @@ an index that is damaged, missing or of another version costs time and nothing e
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from wiretax.store.folder import runs_folder, write_atomically
+from wiretax.store.folder import run_files, runs_folder, write_atomically
 
 INDEX_NAME = ".index.msgpack"
 INDEX_VERSION = 1
@@ -129,12 +127,15 @@ def summaries(folder: Path | None = None) -> list[Summary]:
 
     Args:
         folder: of runs; the user's when None.
+
+    Raises:
+        BadInput: there is one, but it is no folder or may not be read.
     """
     base = folder if folder is not None else runs_folder()
     index = _read(base / INDEX_NAME)
     found: dict[str, _Entry] = {}
     fresh = 0
-    for name, status in _files(base):
+    for name, status in run_files(base):
         known = index.entries.get(name)
         if known is None or (known.size, known.changed_ns) != (status.st_size, status.st_mtime_ns):
             fresh += 1
@@ -186,21 +187,6 @@ def summarize(path: Path) -> Summary:
         busbw_bytes_per_second=max(rates, default=None),
         tags=tuple(part.tags),
     )
-
-
-def _files(base: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Run files of the folder with their status; nothing when there is no folder."""
-    try:
-        with os.scandir(base) as entries:
-            for entry in entries:
-                if entry.name.endswith(".json") and not entry.name.startswith("."):
-                    try:
-                        status = entry.stat()
-                    except OSError:
-                        continue  # Removed while we looked.
-                    yield entry.name, status
-    except (FileNotFoundError, NotADirectoryError):
-        return
 
 
 def _read(path: Path) -> _Index:

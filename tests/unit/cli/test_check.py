@@ -157,7 +157,7 @@ def test_a_gate_on_a_metric_that_was_not_measured_is_wrong_usage_but_the_result_
     job: Job, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job(sample_runs.h200_pair())
-    assert run(["check", "--fail-if", "all_reduce_latency_seconds.gloo.2>4ms"]) == 2
+    assert run(["check", "--fail-if", "all_reduce_latency_seconds.default.8>4ms"]) == 2
     out, err = capfd.readouterr()
     assert "KEEP THE BOX" in out
     assert "Near names: all_reduce_" in err

@@ -55,3 +55,13 @@ def test_recording_writes_a_file_that_can_be_shown_again(alone: Path, capfd: pyt
 def test_no_redact_without_record_is_wrong_usage(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", "--no-redact"]) == 2
     assert "--record" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_record_that_finds_a_full_disk_costs_the_record_only(alone: Path, capfd: pytest.CaptureFixture[str], form: list[str]) -> None:
+    assert run(["inspect", "--machine", str(machine_file(alone)), "--record", "/dev/full", *form]) == 3
+    out, err = capfd.readouterr()
+    assert "RTX 4090" in out
+    assert "/dev/full cannot be written: No space left on device." in err
+    assert "Free some space" in err

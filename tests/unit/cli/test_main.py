@@ -73,6 +73,20 @@ def test_a_full_disk_is_an_error_that_says_so() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["check", "--help"], ["runs", "show", "-h"]])
+def test_help_that_finds_a_full_disk_is_no_bug(arguments: list[str]) -> None:
+    done = wiretax(*arguments, shell='"$@" >/dev/full')
+    assert done.returncode == 3
+    assert "stdout cannot be written: No space left on device." in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_where_a_run_was_kept_and_how_to_get_its_page_are_two_lines(tmp_path: Path) -> None:
+    lines = wiretax("check", WIRETAX_HOME=str(tmp_path)).stderr.splitlines()
+    assert [line.split()[0] for line in lines] == ["kept", "a"]
+
+
 def test_piped_output_has_no_escape_codes_and_forced_colour_has() -> None:
     assert "\x1b" not in wiretax("check", "--no-save").stdout
     assert "\x1b[" in wiretax("check", "--no-save", FORCE_COLOR="1").stdout

@@ -116,6 +116,10 @@ def test_a_lever_by_its_name_reaches_the_prediction(capfd):
         ([*EXAMPLE, "--set", "accumulation_steps=0"], "must be 1 or more"),
         (["--profile", "nowhere.json", "--busbw", "1GB/s"], "There is no file nowhere.json"),
         (["--preset", "gpt9", "--busbw", "1GB/s"], "There is no preset 'gpt9'"),
+        (["--preset", "gpt1.7b", "--sequence-length", "9" * 400, "--busbw", "1GB/s"], "is no whole number from 1 to"),
+        ([*FORMULA, "--accumulation-steps", "9" * 23], "is no whole number from 1 to"),
+        ([*FORMULA, "--step-time", "1e308s"], "more than there can be"),
+        (["--params", "1e308", "--ladder"], "more than there can be"),
         (["--params", "7e9", "--recipe", "magic", "--busbw", "1GB/s"], "is no recipe"),
     ],
 )
@@ -130,3 +134,17 @@ def test_settings_of_a_file_are_read_like_flags(capfd, alone):
     (alone / "wiretax.toml").write_text('[predict]\nbusbw = "22GB/s"\ngpus = "2"\n')
     assert run(["predict", "--grad-bytes", "200MB"]) == 0
     assert "9.1 ms" in capfd.readouterr().out
+
+
+def test_the_largest_figures_that_are_taken_can_be_reckoned_with(capfd):
+    largest = ["--params", "1e17", "--gpus", "2,65536", "--step-time", "1e6s"]
+    for wire in (["--ladder"], ["--busbw", "1B/s", "--latency", "1e6s"]):
+        assert run(["predict", *largest, *wire]) == 0
+        out = capfd.readouterr().out
+        assert "nan" not in out
+        assert "inf" not in out
+
+
+def test_a_start_up_that_was_typed_is_in_the_time(capfd):
+    assert run(["predict", "--grad-bytes", "200MB", "--busbw", "22GB/s", "--latency", "50ms", "--gpus", "2"]) == 0
+    assert "59.1 ms" in capfd.readouterr().out

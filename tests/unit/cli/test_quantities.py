@@ -4,7 +4,7 @@ from typing import Literal
 import click
 import pytest
 
-from wiretax.cli.quantities import Counts, Parameters, Rate, ShortTime, Size, levers
+from wiretax.cli.quantities import Counts, Parameters, Rate, ShortTime, Size, Whole, levers
 from wiretax.errors import UsageError
 
 
@@ -41,7 +41,10 @@ def test_sizes_are_decimal_with_mb_and_binary_with_mib(text, num_bytes):
         ("200 parsecs", "unknown unit 'parsecs'"),
         ("-3MB", "is no size"),
         ("0MB", "must be more than nothing"),
-        ("1e999B", "finite"),
+        ("1e999B", "more than there can be"),
+        ("9" * 400, "more than there can be"),
+        ("1e7TB", "more than there can be"),
+        ("1e-320B", "less than there can be"),
         ("nan", "is no size"),
         ("inf", "is no size"),
         ("1,5GB", "is no size"),
@@ -156,3 +159,34 @@ def test_a_lever_that_is_not_there_or_cannot_be_so_is_refused(text, words):
 def test_a_lever_set_twice_is_refused():
     with pytest.raises(UsageError, match="set twice"):
         levers(["prefetch=1"], Some, prefetch=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Rate(), "1e999GB/s"),
+        (Rate(), "1e-300GB/s"),
+        (Rate(), "9" * 400 + "bit/s"),
+        (Parameters(), "1e300"),
+        (Parameters(), "1e8T"),
+        (Parameters(), "1e-5"),
+        (ShortTime(), "1e308s"),
+        (ShortTime(), "1e-320s"),
+        (Whole(1, 100), "101"),
+        (Whole(1, 100), "0"),
+        (Whole(1, 100), "9" * 5000),
+        (Whole(1, 100), "1e1"),
+        (Whole(1, 100), "-1"),
+        (Whole(1, 100), True),
+        (Whole(1, 100), 1.5),
+    ],
+)
+def test_figures_that_nothing_has_are_refused_in_a_short_sentence(kind, text):
+    with pytest.raises(click.BadParameter) as error:
+        converted(kind, text)
+    assert len(error.value.message) < 120
+
+
+@pytest.mark.parametrize("value", ["7", " 7 ", 7])
+def test_a_whole_number_is_taken_as_text_or_from_a_file(value):
+    assert converted(Whole(1, 100), value) == 7

@@ -191,3 +191,23 @@ def test_the_list_is_readable_where_the_terminal_is_ascii_only() -> None:
     )
     assert done.returncode == 0
     assert b"4 x NVIDIA" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"]])
+def test_a_page_that_finds_a_full_disk_costs_the_page_only(capfd: pytest.CaptureFixture[str], form: list[str]) -> None:
+    keep(sample_runs.h200_pair(), "a1")
+    keep(half_as_fast(), "b1")
+    assert run(["compare", "a1", "b1", "--html", "/dev/full", *form]) == 3
+    out, err = capfd.readouterr()
+    assert "all_reduce" in out
+    assert "No space left on device" in err
+    assert "Free some space" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["report", "a1", "--still", "--html", "/dev/full"], ["runs", "export", "--csv", "/dev/full"]])
+def test_a_full_disk_is_said_as_one_and_is_no_wrong_usage(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    keep(sample_runs.h200_pair(), "a1")
+    assert run(arguments) == 3
+    assert "Free some space" in capfd.readouterr().err

@@ -104,7 +104,10 @@ def test_a_metric_that_no_run_can_have_is_refused_before_there_is_a_run(metric):
         parse(f"{metric}<1")
 
 
-@pytest.mark.parametrize("metric", ["*", "*.gloo.2", "all_*_seconds.*.16.8", "findings.*", "pair_copy*min", "step_seconds.ddp.default.4", "speedup.tp.all_reduce.out.2"])
+@pytest.mark.parametrize(
+    "metric",
+    ["*", "*.gloo.2", "all_*_seconds.*.16.8", "findings.*", "pair_copy*min", "step_seconds.ddp.default.4", "speedup.tp.all_reduce.out.2"],
+)
 def test_a_metric_that_some_run_can_have_is_taken(metric):
     assert parse(f"{metric}<1").metric == metric
 

@@ -54,3 +54,10 @@ def test_each_pcie_generation_doubles_the_one_before_and_p2p_beats_the_way_throu
 
     assert staged[1] / staged[0] == pytest.approx(2.0, rel=0.01)
     assert all(second > first for first, second in zip(staged, direct, strict=True))
+
+
+@pytest.mark.parametrize(("gpus", "milliseconds"), [(1, 0.0), (2, 9.0909 + 1), (4, 13.6364 + 3), (8, 15.9091 + 7)])
+def test_a_typed_start_up_is_added_and_grows_with_the_hops(gpus, milliseconds):
+    assert all_reduce_seconds(200e6, 22e9, gpus, latency_seconds=1e-3) * 1e3 == pytest.approx(milliseconds, abs=1e-3)
+    (forecast,) = formula_forecasts(200e6, 22e9, [gpus], latency_seconds=1e-3)
+    assert "start-up takes 1.00 ms" in forecast.assumptions[1]

@@ -139,3 +139,23 @@ def test_what_cannot_be_read_is_said(tmp_path):
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(BadDocument, match="line 1"):
         folder.load_run(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n"])
+def test_an_empty_name_is_no_run_even_where_there_is_only_one(name):
+    folder.save_run(make_run("20261130T010203-aaaaaa"))
+    with pytest.raises(BadInput, match="names no run"):
+        folder.find_run(name)
+
+
+@pytest.mark.parametrize("what", ["file", "loop", "below a file"])
+def test_a_folder_of_runs_that_is_none_is_said(home, what):
+    if what == "loop":
+        home.symlink_to(home)
+    else:
+        (home if what == "below a file" else home.parent).mkdir(exist_ok=True)
+        (home / "runs" if what == "below a file" else home).write_text("")
+    with pytest.raises(BadInput, match=r"folder of runs .* cannot be read"):
+        list(folder.list_run_files())
+    with pytest.raises(BadInput, match=r"folder of runs .* cannot be read"):
+        folder.find_run("2026")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import sample_runs
+from wiretax.cli.main import run
 from wiretax.store.codec import encode
 from wiretax.store.folder import save_run
 from wiretax.store.index import INDEX_NAME, summaries, summarize
@@ -112,3 +113,20 @@ def test_ten_thousand_runs_are_listed_within_a_second(tmp_path: Path) -> None:
     before = time.perf_counter()
     assert len(summaries(tmp_path)) == 10_000
     assert time.perf_counter() - before < 1.5
+
+
+@pytest.mark.parametrize("command", [["runs"], ["runs", "list"], ["runs", "export"], ["runs", "prune", "--keep", "1"], ["report", "2026"]])
+@pytest.mark.parametrize("loop", [True, False])
+def test_a_home_that_is_no_folder_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: list[str], loop: bool
+) -> None:
+    home = tmp_path / "home"
+    if loop:
+        home.symlink_to(home)
+    else:
+        home.write_text("")
+    monkeypatch.setenv("WIRETAX_HOME", str(home))
+    assert run(command) == 2
+    err = capfd.readouterr().err
+    assert "cannot be read" in err
+    assert "WIRETAX_HOME" in err
