@@ -59,10 +59,7 @@ def load_defaults(name: str, command: click.Command | None, folder: Path | None 
         option = keys.get(key)
         if option is None or option.name is None:
             raise BadInput(f"{source}: {name}.{key} is no option of `wiretax {name}`.", do=_nearest(key, list(keys)))
-        if isinstance(value, (dict, list)) and not (option.multiple and isinstance(value, list)):
-            raise BadInput(f"{source}: {name}.{key} must be a single value.")
-        _check_value(option, value, f"{source}: {name}.{key}")
-        defaults[option.name] = value
+        defaults[option.name] = _value(option, value, f"{source}: {name}.{key}")
     return {name: defaults}
 
 
@@ -71,17 +68,39 @@ def _keys(option: click.Option) -> list[str]:
     return [name[2:] for name in (*option.opts, *option.secondary_opts) if name.startswith("--") and name != "--help"]
 
 
-def _check_value(option: click.Option, value: Any, where: str) -> None:
-    """Refuses a value the option would refuse, but with the file's name instead of the flag's.
+def _value(option: click.Option, value: Any, where: str) -> Any:
+    """What a setting of a file is on the command line: true or false for a flag, else text; a list of it where several can be.
+
+    Refuses what the option would refuse, but with the file's name instead of the flag's.
 
     Raises:
         BadInput: the option cannot be that.
     """
-    for single in value if isinstance(value, list) else [value]:
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise BadInput(f"{where} must be true or false.")
+        return value
+    listed = option.type.name == "list"  # 0,1 of the command line may be [0, 1] in a file
+    if isinstance(value, dict) or (isinstance(value, list) and not (option.multiple or listed)):
+        raise BadInput(f"{where} must be a single value.")
+    texts = [_text(part, where) for part in (value if isinstance(value, list) else [value])]
+    if listed:
+        texts = [",".join(texts)]
+    for text in texts:
         try:
-            option.type(single, option, None)
+            option.type(text, option, None)
         except click.BadParameter as error:
             raise BadInput(f"{where}: {error.message}") from None
+    return texts if option.multiple else texts[0]
+
+
+def _text(value: Any, where: str) -> str:
+    """A text or a number as it is typed."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise BadInput(f"{where} must be a text or a number.", do="Write it as on the command line, in quotes.")
+    if isinstance(value, str) and "\0" in value:
+        raise BadInput(f"{where} holds a NUL character.")
+    return str(value)
 
 
 def _read(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -111,6 +130,8 @@ def _parse(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: not valid TOML: {error}.") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8 text (byte {error.start}).") from None
+    except (ValueError, RecursionError):  # tomllib lets Python's own limits through
+        raise BadInput(f"{path}: a number in it has thousands of digits, or it is nested too deeply.") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from None
 

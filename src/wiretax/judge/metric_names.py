@@ -13,7 +13,14 @@ from wiretax.model.measurement import OPERATIONS
 NUMBER, WORD, TITLE = "#", "@", "~"
 """In a pattern of a name: some digits; a word without a dot (a wire or a strategy); a wire named after a file, dots and all."""
 
-RATE_UNITS = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
+_UNITS: dict[str, tuple[str, ...]] = {
+    "bytes_per_second": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s"),
+    "flops_per_second": ("GFLOP/s", "TFLOP/s"),
+    "seconds": ("us", "ms", "s"),
+    "speedup": ("%",),
+}
+"""By a word of a metric's name."""
+
 _DEEPEST = 200
 """Characters of a name: no metric has more."""
 
@@ -45,10 +52,8 @@ def units_of(name: str) -> tuple[str, ...]:
     for pattern in _patterns():
         if _can_be(name, pattern):
             kind = pattern.partition(".")[0]
-            units = ("%",) if kind == "speedup" else ()
-            units = RATE_UNITS if "bytes_per_second" in kind else ("GFLOP/s", "TFLOP/s") if "flops_per_second" in kind else units
-            units = ("us", "ms", "s") if "seconds" in kind else units
-            fitting += [unit for unit in units if unit not in fitting]
+            of_kind = next((units for word, units in _UNITS.items() if word in kind), ())
+            fitting += [unit for unit in of_kind if unit not in fitting]
     return tuple(fitting)
 
 

@@ -13,7 +13,7 @@ from wiretax.model.machine import Machine
 from wiretax.model.profile import Profile
 from wiretax.model.reading import explain, not_finite
 from wiretax.model.run import SCHEMA_VERSION, Run
-from wiretax.store.sense import HALF_PAIR, as_text, refuse_nonsense, refuse_unreal
+from wiretax.store.sense import HALF_PAIR, as_text, refuse_impossible, refuse_nonsense, refuse_unreal
 
 MAX_DOCUMENT_BYTES = 512 * 1024 * 1024
 """Above this a file is surely not a run (an 8-GPU run with all samples is under 20 MB)."""
@@ -68,6 +68,7 @@ def decode_run(data: bytes, source: str) -> Run:
         raw = UPGRADES[version](raw)
         version += 1
     run = _convert(raw, Run, source)
+    refuse_impossible(run, source)
     for number, profile in enumerate(run.training.profiles):
         refuse_unreal(profile, source, f"$.training.profiles[{number}]")
     return run

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from wiretax.errors import BadDocument
+from wiretax.model.forecast import Interval
 from wiretax.model.machine import Machine
 from wiretax.model.profile import Profile
+from wiretax.model.run import Run
 
 MEASURED = re.compile(r"(seconds|bytes|per_second|elements|size|multiprocessors|num_\w+)(\[\d+\])?$")
 """Paths whose numbers cannot be below zero; units are in the names."""
@@ -40,6 +42,41 @@ def refuse_nonsense(machine: Machine, source: str) -> None:
     for number, pair in enumerate(machine.pairs):
         if pair.source_gpu == pair.target_gpu:
             raise BadDocument(f"{source}: $.pairs[{number}]: both ends are GPU {pair.source_gpu}.")
+
+
+def refuse_impossible(run: Run, source: str) -> None:
+    """Raises where a run holds figures that nothing can have, and by which everybody who shows or compares it divides.
+
+    Args:
+        run: as read from a file.
+        source: the file's name.
+
+    Raises:
+        BadDocument: a size, time, rate or count of none or less; the message has the path.
+    """
+    for place, value in _divisors(run):
+        if not value > 0:
+            raise BadDocument(f"{source}: {place}: {value} is not more than 0.", do="The file is damaged or was edited by hand.")
+
+
+def _divisors(run: Run) -> Iterator[tuple[str, float]]:
+    for number, series in enumerate(run.measurements.collectives):
+        at = f"$.measurements.collectives[{number}]"
+        yield f"{at}.world_size", series.world_size
+        for n, point in enumerate(series.points):
+            yield f"{at}.points[{n}].num_bytes", point.num_bytes
+            yield f"{at}.points[{n}].seconds", point.seconds
+    for number, row in enumerate(run.expectations):
+        yield f"$.expectations[{number}].expected_bytes_per_second", row.expected_bytes_per_second
+    for number, step in enumerate(run.training.steps):
+        yield f"$.training.steps[{number}].num_gpus", step.num_gpus
+        yield f"$.training.steps[{number}].step_seconds", step.step_seconds
+    for number, forecast in enumerate(run.forecasts):
+        yield f"$.forecasts[{number}].num_gpus", forecast.num_gpus
+        for name in ("step_seconds", "peak_memory_bytes"):
+            interval: Interval | None = getattr(forecast, name)
+            for end in ("low", "expected", "high") if interval is not None else ():
+                yield f"$.forecasts[{number}].{name}.{end}", getattr(interval, end)
 
 
 def refuse_unreal(profile: Profile, source: str, where: str = "$") -> None:

@@ -64,6 +64,20 @@ def test_a_stronger_source_decides_between_quick_and_full(job: Job, alone: Path,
         ("[check]\nbudget = 'soon'\n", ["wiretax.toml", "check.budget", "is no time span"]),
         ("[check]\nbudget = [3]\n", ["check.budget must be a single value"]),
         ("[check]\nbudget = {a = 1}\n", ["check.budget must be a single value"]),
+        ("[check]\nquick = 2\n", ["check.quick must be true or false"]),
+        ("[check]\nno-save = 'yes'\n", ["check.no-save must be true or false"]),
+        ("[check]\nbudget = true\n", ["check.budget must be a text or a number"]),
+        ("[check]\nbudget = 2026-01-01\n", ["check.budget must be a text or a number"]),
+        ("[check]\nbudget = 1e400\n", ["check.budget", "is no time span"]),
+        ("[check]\nprice = nan\ncurrency = 'EUR'\n", ["check.price", "is no price"]),
+        ("[check]\nbudget = " + "9" * 5000 + "\n", ["wiretax.toml", "thousands of digits"]),
+        ("[check]\nbudget = " + "[" * 5000 + "\n", ["wiretax.toml"]),
+        ("[check]\ncpu-ranks = 2.5\n", ["check.cpu-ranks", "'2.5' is not a valid integer"]),
+        ("[check]\nfail-if = [['x']]\n", ["check.fail-if must be a text or a number"]),
+        ("[check]\nfail-if = {a = 1}\n", ["check.fail-if must be a single value"]),
+        ('[check]\nout = "a\\u0000b"\n', ["check.out holds a NUL character"]),
+        ("[check]\nwires = ['gloo', 'glue']\n", ["check.wires", "'glue' is none of"]),
+        ("[check]\ngpus = [0, true]\n", ["check.gpus must be a text or a number"]),
         ("[check\n", ["wiretax.toml", "not valid TOML"]),
     ],
 )
@@ -76,6 +90,29 @@ def test_a_mistake_in_the_file_is_an_error_with_file_and_key(
     err = capfd.readouterr().err
     assert all(word in err for word in words)
     assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "wires"),
+    [
+        ("gpus = 0\nwires = 'gloo'", (0,), ("gloo",)),
+        ("gpus = '0,2'\nwires = 'default,gloo'", (0, 2), ("default", "gloo")),
+        ("gpus = [0, 2]\nwires = ['default', 'gloo']\nfail-if = 'findings.critical>0'", (0, 2), ("default", "gloo")),
+    ],
+)
+def test_lists_are_written_as_on_the_command_line_or_as_lists(
+    job: Job, alone: Path, text: str, gpus: tuple[int, ...], wires: tuple[str, ...]
+) -> None:
+    (alone / "wiretax.toml").write_text(f"[check]\n{text}\n")
+    seen = job(sample_runs.h200_pair())
+    assert run(["check"]) == 0
+    assert (seen[0].gpus, seen[0].wires) == (gpus, wires)
+
+
+def test_a_number_may_stand_where_a_text_does(alone: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (alone / "wiretax.toml").write_text("[check]\nout = 5\n[predict]\nparams = 7e9\nbusbw = '22GB/s'\ngpus = [4]\n")
+    assert run(["predict"]) == 0
+    assert "954.5 ms" in capfd.readouterr().out
 
 
 def test_somebody_elses_damaged_pyproject_is_not_our_business(job: Job, alone: Path) -> None:

@@ -1,13 +1,17 @@
 """Documents that the types allow and that no machine can be."""
 
+import json
+import re
 from dataclasses import replace
 
 import msgspec
 import pytest
 
+import sample_runs
 from boxes import box, run
 from profiles import ddp_free
 from profiles import profile as made_profile
+from wiretax.cli.main import run as command_line
 from wiretax.errors import BadDocument
 from wiretax.model.profile import MemoryPoint
 from wiretax.model.run import Training
@@ -102,3 +106,54 @@ def test_what_the_system_gave_in_bytes_that_are_no_text_is_written_with_marks_of
 )
 def test_as_text(value, text):
     assert as_text(value) == text
+
+
+def numbers(value, path=()):
+    """The paths of all numbers of plain data; of a list, of its first element."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from numbers(one, (*path, key))
+    elif isinstance(value, list):
+        yield from numbers(value[0], (*path, 0)) if value else ()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield path
+
+
+def with_number(value, path, number):
+    if not path:
+        return number
+    changed = value.copy()
+    changed[path[0]] = with_number(value[path[0]], path[1:], number)
+    return changed
+
+
+@pytest.mark.parametrize(("sample", "number"), [("h200_pair", 0), ("cpu_only", -1), ("cpu_only", 10**30), ("four_4090", 1e300)])
+def test_whatever_number_a_run_holds_it_is_shown_or_refused_by_its_path(tmp_path, capfd, sample, number):
+    whole = json.loads(encode(getattr(sample_runs, sample)()))
+    file, base = tmp_path / "run.json", tmp_path / "base.json"
+    base.write_text(json.dumps(whole))
+    for path in numbers(whole):
+        file.write_text(json.dumps(with_number(whole, path, number)))
+        for command in (["runs", "show", file], ["compare", base, file]):
+            code = command_line([str(part) for part in command])
+            out, err = capfd.readouterr()
+            assert code in (0, 2), (path, command[0], err)
+            assert code == 0 or "run.json: $." in err or command[0] == "compare", (path, err)
+            assert not re.search(r"\b(nan|inf)\b", out), (path, command[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        (("measurements", "collectives", 0, "points", 0, "num_bytes"), 0),
+        (("measurements", "collectives", 0, "points", 0, "seconds"), -1e-6),
+        (("measurements", "collectives", 0, "world_size"), 0),
+        (("expectations", 0, "expected_bytes_per_second"), 0.0),
+        (("forecasts", 0, "num_gpus"), 0),
+        (("forecasts", 0, "step_seconds", "low"), 0.0),
+    ],
+)
+def test_what_everybody_divides_by_is_more_than_nothing(path, number):
+    whole = json.loads(encode(sample_runs.h200_pair()))
+    with pytest.raises(BadDocument, match=re.escape(f"{path[-1]}: {number} is not more than 0")):
+        decode_run(json.dumps(with_number(whole, path, number)).encode(), "r.json")
