@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from wiretax.model.money import Price
 from wiretax.plan.checkpointing import Interruptions, daly_interval, expected_seconds
 from wiretax.plan.cost import run_cost, wall_hours
 from wiretax.show.html import as_html
+from wiretax.store.folder import load_run
 
 Open = Callable[..., Any]
+SCALED = Path(__file__).parents[2] / "benchmarks" / "results" / "scale_cpu.json"
 ROW = "return window.wiretaxViews.planner.data('%s')"
 
 
@@ -269,6 +272,34 @@ def test_replaced_prices_reach_the_planner(open_page: Open) -> None:
     page = open_page(as_html(run))
     assert page.script("return window.wiretaxViews.planner.signal('price')") == 7
     assert "CHF" in page.script("return document.querySelector('#planner .live svg').textContent")
+
+
+@pytest.mark.parametrize("width", [360, 375, 420, 1180])
+def test_no_text_of_a_chart_is_cut_off_at_the_right(driver: Any, open_page: Open, width: int) -> None:
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": True})
+    try:
+        for page in (as_html(load_run(SCALED)), pages("comparison"), pages("budget_box")):
+            cut = open_page(page).script(
+                """return [...document.querySelectorAll('.live svg')].flatMap((svg) => [...svg.querySelectorAll('text')]
+                     .filter((text) => text.textContent && text.getBoundingClientRect().right > svg.getBoundingClientRect().right + 1)
+                     .map((text) => text.textContent));"""
+            )
+            assert cut == []
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_on_a_telephone_both_figures_of_a_comparison_are_in_sight(driver: Any, open_page: Open) -> None:
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 375, "height": 900, "deviceScaleFactor": 1, "mobile": True})
+    try:
+        hidden = open_page(pages("comparison")).script(
+            """return [...document.querySelectorAll('#differences td')].filter((cell) => {
+                 const box = cell.closest('.card').getBoundingClientRect(), mine = cell.getBoundingClientRect();
+                 return mine.right > box.right || mine.left < box.left; }).map((cell) => cell.textContent);"""
+        )
+        assert hidden == []
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_no_text_of_a_chart_stands_outside_its_picture(open_page: Open) -> None:

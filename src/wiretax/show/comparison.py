@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +31,7 @@ def render_comparison(comparison: Comparison, console: Console, *, everything: b
     shown = [d for d in clean.differences if everything or d.outcome in ("better", "worse")]
     if shown:
         console.print()
-        console.print(_table(clean, shown, symbols, wide=console.width >= 112))
+        console.print(_table(clean, shown, symbols, console.width))
     left_out = len(clean.differences) - len(shown)
     if left_out:
         console.print(Text(f"{left_out} more figures are the same or cannot be told apart; --all lists them", style="dim"))
@@ -54,9 +56,19 @@ def render_comparison(comparison: Comparison, console: Console, *, everything: b
             console.print(Text(f"{symbols.bad} {gate.text} is true of {label}: {'; '.join(gate.reasons)}", style="bold red"))
 
 
-def _table(comparison: Comparison, shown: list[Difference], symbols: Symbols, *, wide: bool) -> Table:
-    """The figures; metric names are whole, as gates need them, so a narrow terminal goes without the intervals."""
+WIDE = 112
+"""Columns from which the intervals are shown too."""
+FIGURES = 36
+"""Columns that the figures of two runs and their change take at most."""
+LEAST_NAME = 20
+
+
+def _table(comparison: Comparison, shown: list[Difference], symbols: Symbols, width: int) -> Table:
+    """The figures; metric names are whole, as gates need them: a narrow terminal shows no intervals and breaks the names between words."""
     several = len(comparison.sides) > 2
+    wide = width >= WIDE
+    labels = max(len(side.label) for side in comparison.sides) + 2 if several else 0
+    room = max(width - FIGURES - labels, LEAST_NAME)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("figure", overflow="fold")
     if several:
@@ -71,8 +83,18 @@ def _table(comparison: Comparison, shown: list[Difference], symbols: Symbols, *,
     for d in shown:
         change = symbols.dash if d.ratio is None else f"{(d.ratio - 1) * 100:+.1f} %"
         interval = d.reason if d.low is None or d.high is None else f"{(d.low - 1) * 100:+.1f} to {(d.high - 1) * 100:+.1f} %"
-        cells = [Text(d.metric)] + ([Text(comparison.sides[d.side].label)] if several else [])
+        cells = [Text(_folded(d.metric, room))] + ([Text(comparison.sides[d.side].label)] if several else [])
         cells += [Text(figure(d.metric, d.base)), Text(figure(d.metric, d.value)), Text(change, style=STYLES[d.outcome])]
         cells += [Text(interval, style="dim")] if wide else []
         table.add_row(*cells)
     return table
+
+
+def _folded(name: str, room: int) -> str:
+    """A metric's name in lines of at most so many characters, broken at its dots and between its words."""
+    lines = [""]
+    for part in re.split(r"(?=[._])", name):
+        if lines[-1].strip() and len(lines[-1]) + len(part) > room:
+            lines.append("  ")
+        lines[-1] += part
+    return "\n".join(lines)

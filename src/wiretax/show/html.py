@@ -130,10 +130,10 @@ def _code(text: str) -> Any:
 
 
 def _breakable(name: str) -> Any:
-    """A long name that may break after its dots and underscores: on a telephone it would push the figures beside it out of sight."""
+    """A long name that may break after dots, strokes and underscores: on a telephone it would push the figures beside it out of sight."""
     from markupsafe import Markup, escape
 
-    return Markup("<wbr>").join(escape(part) for part in re.findall(r"[^._]*[._]|[^._]+$", name))
+    return Markup("<wbr>").join(escape(part) for part in re.findall(r"[^._/=]*[._/=]|[^._/=]+$", name))
 
 
 @cache

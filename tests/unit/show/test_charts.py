@@ -185,7 +185,23 @@ def test_two_runs_are_told_apart_in_each_chart() -> None:
         text = json.dumps(chart.spec)
         assert "before" in text, chart.name
         assert "after" in text, chart.name
+        assert "before" in chart.says, chart.name
+        assert "after" in chart.says, chart.name
         assert svg.inline(chart.spec, chart.name, chart.says) if chart.spec else True
+
+
+def test_in_words_each_run_has_its_own_best_figures() -> None:
+    items = [Labelled("on", sample_runs.h200_pair()), Labelled("off", report_runs.p2p_switched_off())]
+    said = {chart.name: chart.says for chart in charts_of(items)}
+    on, off = said["busbw"].split("off: ")
+    assert on.startswith("on: ")
+    assert "default 324 GB/s" in on
+    assert "default 28.0 GB/s" in off
+    assert "off: An all-reduce of" in said["latency"]
+
+
+def test_the_planner_says_where_nothing_was_forecast() -> None:
+    assert "Beyond 2 GPUs, which nothing forecast" in charts("h200_pair")["planner"].caption
 
 
 def test_speeds_have_as_many_colours_as_steps_and_words() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
 
 import hostile
@@ -62,3 +63,14 @@ def test_figures_carry_the_unit_of_their_name() -> None:
     assert figure("all_reduce_latency_seconds.default.2", 9.1e-6) == "9.10 us"
     assert figure("matmul_flops_per_second.0", 788e12) == "788 TFLOP/s"
     assert figure("speedup.ddp.default.2", 1.7) == "1.70"
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 90, 100])
+def test_on_a_narrow_terminal_names_break_between_words_only(width: int) -> None:
+    lines = text(switched_off(), width, everything=True).splitlines()
+    whole = {d.metric for d in switched_off().differences}
+    ends = {name[:k] for name in whole for k in range(1, len(name) + 1) if name[k : k + 1] in ("", ".", "_")}
+    starts = [line.split("  ")[0] for line in lines if line.startswith(tuple(name[:12] for name in whole)) and " is " not in line]
+    assert starts
+    assert all(start in ends for start in starts)
+    assert max(map(len, lines)) <= width

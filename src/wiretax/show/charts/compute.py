@@ -10,7 +10,7 @@ import altair as alt
 
 from wiretax.show.charts import Chart, Table
 from wiretax.show.charts.colours import Palette
-from wiretax.show.charts.parts import WIDTH, digits, dressed, rows
+from wiretax.show.charts.parts import WIDTH, by_run, digits, dressed, rows
 from wiretax.show.gpus import SLOW_FRACTION
 from wiretax.show.series import GpuRate, Labelled, gpu_rates
 from wiretax.units import flops, percent, rate
@@ -75,7 +75,7 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         + ("Ticks: the same one alone. " if any(r.alone for r in rates) else "")
         + ("Dashed: the median. " if len(known) > 2 else "")
         + ("Only the slowest are drawn; the table has all." if len(rates) > MOST_BARS else ""),
-        says=_says(rates),
+        says=by_run(items, rates, _says),
         spec=dressed(alt.layer(*layers).properties(width=WIDTH, height=max(36 * len(order), 24 * count)), palette),
         table=_table(rates, several=several),
     )

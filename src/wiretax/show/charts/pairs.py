@@ -9,7 +9,7 @@ import altair as alt
 
 from wiretax.show.charts import Chart, Table
 from wiretax.show.charts.colours import SPEED_COLOURS, SPEED_STEPS, Palette, speed_step
-from wiretax.show.charts.parts import WIDTH, digits, dressed, rows
+from wiretax.show.charts.parts import WIDTH, by_run, digits, dressed, rows
 from wiretax.show.series import Labelled, PairRate, pair_rates
 from wiretax.units import gigabytes_per_second, rate
 
@@ -37,7 +37,7 @@ def matrix(items: Sequence[Labelled], palette: Palette) -> Chart | None:
             if any(r.expected for r in rates) and len(items) == 1
             else "; below it the path as the driver names it."
         ),
-        says=_says(rates),
+        says=by_run(items, [r for r in rates if r.measured is not None], _says),
         spec=None if large else _spec(items, rates, indices, palette),
         table=_wide_table(items, rates, indices) if large else _long_table(items, rates),
         heat=_heat(items, rates, indices) if large else (),

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import altair as alt
 
 from wiretax.show.charts.colours import Palette
+from wiretax.show.series import Labelled
+
+
+class OfRun(Protocol):
+    """Anything that belongs to a run of a picture."""
+
+    @property
+    def label(self) -> str:
+        """What that run is called."""
+
+
+Row = TypeVar("Row", bound=OfRun)
 
 WIDTH = 900
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
@@ -24,6 +36,20 @@ class _Held:
 
     def __init__(self, values: Sequence[dict[str, Any]]) -> None:
         self.values = list(values)
+
+
+def by_run(items: Sequence[Labelled], found: Sequence[Row], says: Callable[[Sequence[Row]], str]) -> str:
+    """What a picture shows in words; of several runs one after the other, each with its label.
+
+    Args:
+        items: the runs.
+        found: rows of all of them, with a label each.
+        says: the words of the rows of one run.
+    """
+    if len(items) < 2:
+        return says(found)
+    own = {item.label: [one for one in found if one.label == item.label] for item in items}
+    return " ".join(f"{label}: {says(some)}" for label, some in own.items() if some)
 
 
 def rows(values: Sequence[dict[str, Any]]) -> alt.Data:

@@ -83,10 +83,12 @@ def planner(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     return Chart(
         name="planner",
         title="What would it cost?",
-        caption="Move the sliders: speed-up, hours and money for each number of GPUs follow at once. "
+        caption=(f"For {items[0].label}. " if len(items) > 1 else "")
+        + "Move the sliders: speed-up, hours and money for each number of GPUs follow at once. "
         + ("The price is an assumption; say yours with --price. " if box is None else "")
         + (
             "The efficiency comes from the forecast over each wire; choose typed to set your own."
+            + _beyond(max(w.num_gpus for w in found), counts[-1])
             if sources
             else "No step was predicted in this run, so the efficiency is typed."
         ),
@@ -95,6 +97,10 @@ def planner(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         table=_table(found, counts, price, currency),
         controls=True,
     )
+
+
+def _beyond(forecast: int, drawn: int) -> str:
+    return f" Beyond {forecast} GPUs, which nothing forecast, the wire may be quite another." if forecast < drawn else ""
 
 
 def waits(run: Run) -> list[Wait]:

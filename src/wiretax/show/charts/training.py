@@ -18,8 +18,9 @@ from wiretax.units import duration, percent, significant
 PHASE_ORDER = ("forward", "backward", "optimizer", "computing", "slowed by the wire", "other", "waiting for the wire")
 DASH = "\u2013"
 
-ROOM = {"left": 24, "right": 5, "top": 5, "bottom": 5}
-"""Beside bars with long names: a browser's font may be wider than the one they were measured with, and the first letters were cut off."""
+ROOM = {"left": 24, "right": 52, "top": 5, "bottom": 5}
+"""Beside bars with long names: a browser's font may be wider than the one they were measured with, and the first letters were cut off;
+and behind the longest bar its time, which on a telephone takes more than a share of the drawing."""
 
 
 def scaling(items: Sequence[Labelled], palette: Palette) -> Chart | None:
@@ -110,7 +111,7 @@ def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     )
     base = alt.Chart(rows(values)).encode(y=y)
     bars = base.mark_bar().encode(
-        x=alt.X("t:Q", stack="zero").axis(title=f"one step, {unit}", tickCount=6).scale(domain=[0, top * factor * 1.28], nice=False),
+        x=alt.X("t:Q", stack="zero").axis(title=f"one step, {unit}", tickCount=6).scale(domain=[0, top * factor * 1.02], nice=False),
         color=alt.Color("part:N").scale(domain=names, range=[colours[n] for n in names]).legend(symbolType="square"),
         order=alt.Order("order:Q"),
         tooltip=["key:N", "part:N", alt.Tooltip("t:Q", title=unit), alt.Tooltip("of:N", title="of the step")],
@@ -174,9 +175,14 @@ def _measured(item: Labelled) -> list[dict[str, Any]]:
 
 
 def _scaling_says(predicted: Sequence[dict[str, Any]], measured: Sequence[dict[str, Any]], most: int, kinds: str) -> str:
-    parts = [f"{r['wire']} {significant(r['low'], 2)} to {significant(r['high'], 2)} times" for r in predicted if r["n"] == most]
+    several = len({r["run"] for r in [*predicted, *measured]}) > 1
+
+    def wire(r: dict[str, Any]) -> str:
+        return f"{r['run']} over {r['wire']}" if several else str(r["wire"])
+
+    parts = [f"{wire(r)} {significant(r['low'], 2)} to {significant(r['high'], 2)} times" for r in predicted if r["n"] == most]
     text = f"{most} {kinds}, against one, predicted: {', '.join(parts)}. " if parts else ""
-    real = [f"{r['wire']} {significant(r['speedup'])} times" for r in measured if r["n"] == most]
+    real = [f"{wire(r)} {significant(r['speedup'])} times" for r in measured if r["n"] == most]
     return text + (f"Measured: {', '.join(real)}." if real else "")
 
 

@@ -10,7 +10,7 @@ import altair as alt
 from wiretax.data.references import Curve, Reference, references
 from wiretax.show.charts import Chart, Table
 from wiretax.show.charts.colours import Palette
-from wiretax.show.charts.parts import WIDTH, colour_scale, digits, dressed, log_ticks, menu, rows, size_axis
+from wiretax.show.charts.parts import WIDTH, by_run, colour_scale, digits, dressed, log_ticks, menu, rows, size_axis
 from wiretax.show.series import Labelled, WirePoint, best_points, num_gpus, operation_order, wire_order, wire_points
 from wiretax.units import duration, gigabytes_per_second, rate, size
 
@@ -67,7 +67,7 @@ def busbw(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         name="busbw",
         title="What each wire delivers",
         caption=_caption(on_gpus=on_gpus, limits=any(item.run.expectations for item in items)),
-        says=_says(points, wires),
+        says=by_run(items, points, lambda own: _says(own, wires)),
         spec=dressed(chart, palette),
         table=_busbw_table(points, wires, several=several),
         controls=True,
@@ -102,15 +102,12 @@ def latency(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         strokeDash=dash.legend(symbolStrokeColor=palette.ink) if len(names) > 1 else dash.legend(None)
     )
     dots = base.mark_point(size=18, filled=True, opacity=1)
-    smallest = min(p.num_bytes for p in points)
-    least = {w: min((p.seconds for p in points if p.wire == w and p.num_bytes == smallest), default=None) for w in wires}
-    said = ", ".join(f"{w} {duration(seconds)}" for w, seconds in least.items() if seconds is not None)
     return Chart(
         name="latency",
         title="Small messages",
         caption="Time of one all-reduce where start-up rules."
         + (" Eager is what a training loop pays, a CUDA graph what the wire needs." if any(p.mode == "graph" for p in points) else ""),
-        says=f"An all-reduce of {size(smallest)} takes, at best: {said}.",
+        says=by_run(items, points, lambda own: _latency_says(own, wires)),
         spec=dressed(alt.layer(line, dots).properties(width=WIDTH, height=260), palette),
         table=_latency_table(points, wires, several=several),
     )
@@ -221,6 +218,13 @@ def _says(points: Sequence[WirePoint], wires: Sequence[str]) -> str:
         if best is not None:
             parts.append(f"{wire} {rate(best.busbw)} at {size(best.num_bytes)}")
     return f"Best {operation.replace('_', '-')} bandwidth of each wire: {', '.join(parts)}."
+
+
+def _latency_says(points: Sequence[WirePoint], wires: Sequence[str]) -> str:
+    smallest = min(p.num_bytes for p in points)
+    least = {w: min((p.seconds for p in points if p.wire == w and p.num_bytes == smallest), default=None) for w in wires}
+    said = ", ".join(f"{w} {duration(seconds)}" for w, seconds in least.items() if seconds is not None)
+    return f"An all-reduce of {size(smallest)} takes, at best: {said}."
 
 
 def _busbw_table(points: Sequence[WirePoint], wires: Sequence[str], *, several: bool) -> Table:
