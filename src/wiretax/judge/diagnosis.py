@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from wiretax.judge import facts, seen
-from wiretax.judge.checks import network, nics, software_text, transport_text
+from wiretax.judge.checks import network, nics, rdma, software_text, transport_text
 from wiretax.judge.facts import evidence
 from wiretax.judge.verdict import findings_of
 from wiretax.model.finding import SEVERITIES, Evidence, Finding, Verdict
@@ -292,7 +292,7 @@ def _one_job(subjects: Sequence[Subject]) -> Iterator[Finding]:
         return
     observations = tuple(o for subject in hosts for o in subject.run.observations)
     joint = replace(hosts[0].run, machine=_unknown_machine(), observations=observations)
-    checks = (network.check, nics.check, software_text.check, transport_text.check)
+    checks = (rdma.check, network.check, nics.check, software_text.check, transport_text.check)
     alone = {finding.code for subject in hosts for check in checks for finding in check(subject.run) if finding.severity != "info"}
     shared = [o for o in observations if o.kind == "nccl.init" and o.values.get("communicator_id")]
     names = {seen.text(o, "communicator_id"): set[str]() for o in shared}

@@ -13,6 +13,7 @@ from wiretax.model.run import Run
 def check(run: Run) -> Iterator[Finding]:
     """Nothing here is NVIDIA's: the cures are kernel options and Infinity Fabric."""
     yield from _iommu(run)
+    yield from _balancing(run)
     yield from _links(run)
 
 
@@ -52,6 +53,21 @@ def _iommu(run: Run) -> Iterator[Finding]:
         + (" And `sudo sysctl kernel.numa_balancing=0`." if seen.warnings(run, "numa_balancing") else ""),
         confirm="cat /proc/cmdline; grep IOMMU_DEFAULT_PASSTHROUGH /boot/config-$(uname -r); sudo dmesg | grep -i iommu",
     )
+
+
+def _balancing(run: Run) -> Iterator[Finding]:
+    warned = seen.warnings(run, "numa_balancing")
+    if warned and not seen.warnings(run, "iommu"):
+        yield Finding(
+            code="host-noisy",
+            severity="info",
+            confidence="likely",
+            title="The kernel moves memory between its processors' nodes while RCCL runs (kernel.numa_balancing)",
+            evidence=seen.lines(warned, 2),
+            effect="Times of collectives vary; nothing fails of it.",
+            remedy="`sudo sysctl kernel.numa_balancing=0`",
+            confirm="cat /proc/sys/kernel/numa_balancing",
+        )
 
 
 def _links(run: Run) -> Iterator[Finding]:

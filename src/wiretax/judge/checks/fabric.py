@@ -31,6 +31,7 @@ def check(run: Run) -> Iterator[Finding]:
     yield from registered
     if not registered:
         yield from _said(run)
+    yield from _between_hosts(run)
     yield from _partition(run)
     yield from _unhealthy(run)
     yield from _xid(run)
@@ -105,6 +106,25 @@ def _said(run: Run) -> Iterator[Finding]:
         "or reboot; on B200 the NVLink subnet manager (nvlsm) must be installed too. To go on meanwhile: `export NCCL_NVLS_ENABLE=0`. In a "
         "container or virtual machine only the host can.",
         confirm="nvidia-smi -q | grep -A3 Fabric && systemctl status nvidia-fabricmanager && NCCL_NVLS_ENABLE=0 wiretax check --quick",
+    )
+
+
+def _between_hosts(run: Run) -> Iterator[Finding]:
+    """NVLink between hosts (GB200 NVL72 and its kin) needs an IMEX channel in every process; the fabric manager is another thing."""
+    broken = [o for o in seen.warnings(run, "mnnvl") if "not working" in seen.text(o, "message")]
+    if not broken:
+        return
+    yield Finding(
+        code="fabric-not-ready",
+        severity="problem",
+        confidence="likely",
+        title="NVLink between hosts is there, but this process may not use it: its IMEX channel is missing or not set up",
+        evidence=seen.lines((*seen.warnings(run, "cuda_failure"), *broken), 4),
+        effect="NCCL stops at its start.",
+        remedy="Give the process the channel: `ls /dev/nvidia-caps-imex-channels` must show channel0 (in a container pass that device; in "
+        "Kubernetes a ComputeDomain), and `nvidia-imex-ctl -N` must show all hosts ready. To go on meanwhile, over the network between "
+        "hosts: `export NCCL_MNNVL_ENABLE=0`.",
+        confirm="ls /dev/nvidia-caps-imex-channels && nvidia-imex-ctl -N",
     )
 
 

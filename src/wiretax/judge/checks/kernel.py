@@ -21,6 +21,9 @@ errors, 63 and 64 row remapping, 140 unrecovered ECC; 119 and 120 the GPU's own 
 109 (a time-out of the switch between programs) mostly follow from a fault of the program or from its end; 154 only says what to do
 about the one before it."""
 
+UNKNOWN_ERROR = 999
+"""``cudaErrorUnknown``."""
+
 
 def check(run: Run) -> Iterator[Finding]:
     """Hardware faults are named as such: no NCCL setting cures them."""
@@ -30,6 +33,7 @@ def check(run: Run) -> Iterator[Finding]:
     yield from _hung(run)
     yield from _pcie(run)
     yield from _driver(run)
+    yield from _unknown_error(run, xids)
     yield from _application(xids)
     yield from _memory_fault(run)
 
@@ -166,6 +170,24 @@ def _pcie(run: Run) -> Iterator[Finding]:
             effect=f"Everything over that link runs at most at {percent(now / most)} of what it could.",
             remedy="Move the card to a full-width slot, or reseat card and riser.",
             confirm="nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",
+        )
+
+
+def _unknown_error(run: Run, xids: tuple[Observation, ...]) -> Iterator[Finding]:
+    """CUDA's own catch-all, which NCCL and torch only pass on; the kernel's log has the cause if anything has."""
+    failed = [o for o in seen.warnings(run, "cuda_failure") if seen.whole(o, "code") == UNKNOWN_ERROR]
+    if failed and not xids and not seen.of(run, "gpu.lost"):
+        yield Finding(
+            code="driver-error",
+            severity="info",
+            confidence="possible",
+            title="CUDA failed with error 999 (unknown): the fault lies below NCCL, in the driver or its state",
+            evidence=seen.lines(failed, 3),
+            effect="The job stops; the number does not say why.",
+            remedy="Look for the driver's own words at that time: `sudo dmesg | grep -iE 'nvrm|xid'`. If there are none, reload its memory "
+            "module (`sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm`) or reboot; in WSL2 update the Windows driver, then `wsl "
+            "--shutdown`.",
+            confirm="sudo dmesg | grep -iE 'nvrm|xid' | tail",
         )
 
 

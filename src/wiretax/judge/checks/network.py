@@ -1,4 +1,4 @@
-"""Between hosts: which network NCCL took and why not a better one, the interface, locked memory, errors of InfiniBand."""
+"""Between hosts: which network NCCL took and why not a better one, and the interface."""
 
 from __future__ import annotations
 
@@ -11,31 +11,21 @@ from wiretax.judge.facts import evidence
 from wiretax.model.finding import Confidence, Finding, Severity
 from wiretax.model.observation import Observation
 from wiretax.model.run import Run
-from wiretax.units import size
 
 _VIRTUAL = re.compile(
     r"^(?:docker|br-|virbr|veth|cni|flannel|cali|tun|tap|wg|zt|tailscale|vmnet|vbox|lxc|podman|lo$|CloudflareWARP)", re.IGNORECASE
 )
 _RDMA_DEVICE = re.compile(r"^(?:mlx[45]|bnxt_re|irdma|efa|rdmap|hfi1|qedr|cxgb|erdma|mlx5_bond)", re.IGNORECASE)
 _BRIDGES = tuple(ipaddress.ip_network(one) for one in ("172.17.0.0/16", "192.168.122.0/24"))
-_ENOUGH_MEMLOCK_BYTES = 2**30
-_REFUSED = re.compile(r"bad address|not supported", re.IGNORECASE)
-
-STATUS_RETRY = (12, 13)
-"""``IBV_WC_RETRY_EXC_ERR`` and ``IBV_WC_RNR_RETRY_EXC_ERR`` of rdma-core's verbs.h."""
 
 
 def check(run: Run) -> Iterator[Finding]:
     """On one host a missing InfiniBand library or card is harmless and is not mentioned."""
-    yield from _memlock(run)
-    yield from _retries(run)
-    yield from _verbs(run)
     yield from _open_files(run)
     yield from _subnets(run)
     yield from _interface(run)
     yield from _sockets(run)
     yield from _device_sets(run)
-    yield from _events(run)
     yield from _closed(run)
 
 
@@ -49,134 +39,6 @@ def across_hosts(run: Run) -> bool:
     ranks = [n for o in seen.of(run, "nccl.init") if (n := seen.whole(o, "num_ranks"))]
     gpus = len(facts.usable_gpus(run.machine))
     return bool(ranks) and gpus > 0 and any(seen.of(run, "nccl.network", name="IB")) and max(ranks) > max(gpus, 8)
-
-
-def _memlock(run: Run) -> Iterator[Finding]:
-    failed = (*seen.warnings(run, "memlock"), *seen.of(run, "limit.memlock", warned=True), *seen.of(run, "limit.lock_failed"))
-    if not failed:
-        return
-    limits = [o for o in seen.of(run, "limit.memlock") if o.values.get("which") != "hard" and o.values.get("bytes") is not None]
-    low = [o for o in limits if (seen.whole(o, "bytes") or 0) < _ENOUGH_MEMLOCK_BYTES]
-    unlimited = seen.of(run, "limit.memlock", unlimited=True)
-    confidence: Confidence = "certain" if low else "possible" if unlimited and not low else "likely"
-    shown = [*seen.lines(failed, 2), *seen.lines(low or unlimited, 2)]
-    known = run.machine.surroundings.memlock_bytes if run.machine else None
-    title = "The network card may not lock memory: the limit of locked memory is too low"
-    if known is not None and low:
-        title += f" ({size(known)})"
-    yield Finding(
-        code="memlock-limit",
-        severity="info" if confidence == "possible" else "problem",
-        confidence=confidence,
-        title=title if confidence != "possible" else "Memory could not be locked although this limit is unlimited: another shell's limit?",
-        evidence=tuple(shown),
-        effect="InfiniBand cannot register NCCL's buffers; it is not the host's memory that ran out.",
-        remedy="Lift it where the job starts: `docker run --ulimit memlock=-1`, `* soft memlock unlimited` and `* hard memlock "
-        "unlimited` in "
-        "/etc/security/limits.conf, `LimitMEMLOCK=infinity` in the unit of slurmd or containerd.",
-        confirm="ulimit -l  # in the job itself, e.g. srun bash -c 'ulimit -l'",
-    )
-
-
-def _retries(run: Run) -> Iterator[Finding]:
-    completions = seen.warnings(run, "ib_completion")
-    retries = [o for o in completions if o.values.get("status") in STATUS_RETRY or "RETRY" in seen.text(o, "status_name")]
-    if not retries:
-        others = [o for o in completions if o not in retries and o.values.get("status") not in (5, None)]
-        if others:
-            yield Finding(
-                code="check-fabric",
-                severity="warning",
-                confidence="likely",
-                title=f"The InfiniBand card reports an error: {seen.text(others[0], 'status_name')}",
-                evidence=seen.lines(others),
-                effect="The connection between two ranks broke, and the job ended or hangs.",
-                remedy="Look at both ends: `ibstat`, `dmesg`, and the first error in the other ranks' logs.",
-                confirm="ibstat && sudo dmesg | grep -i mlx5",
-            )
-        return
-    yield Finding(
-        code="ib-retry-exceeded",
-        severity="problem",
-        confidence="likely",
-        title="InfiniBand gave up resending: the other end does not answer, or the way to it loses packets",
-        evidence=seen.lines((*retries, *seen.warnings(run, "ib_event"))),
-        effect="The connection of two ranks is dead, and all ranks stop.",
-        remedy="First see whether the peer's process or node died (its log, its dmesg). If not: link and cable (`ibstat`, "
-        "`ibdiagnet`), on RoCE "
-        "the GID (`NCCL_IB_GID_INDEX=3`), flow control and MTU; `NCCL_IB_TIMEOUT=22` only hides a lossy way.",
-        confirm="ib_write_bw -d DEVICE PEER",
-    )
-
-
-def _verbs(run: Run) -> Iterator[Finding]:
-    """Calls of the RDMA library that failed: connecting two cards, opening one, registering the GPU's memory."""
-    calls = seen.warnings(run, "ib_call")
-    connecting = [o for o in calls if re.search(r"modify_qp|create_ah", seen.text(o, "call"))]
-    connecting += seen.of(run, "rdma.not_connected")
-    if connecting:
-        yield Finding(
-            code="check-fabric",
-            severity="problem",
-            confidence="likely",
-            title="Two network cards cannot be connected: the one does not reach the other over RDMA",
-            evidence=seen.lines((*connecting, *seen.of(run, "nccl.ib_device")), 4),
-            effect="The job stops at its start, or at the first operation between these two cards; TCP between the hosts may well work.",
-            remedy="Test that pair of cards: `ib_write_bw -d DEVICE PEER`. On RoCE all cards of a job need an address and a way to each "
-            "other: choose the GID (`show_gids`, `NCCL_IB_GID_INDEX=3`), leave out cards of another network (`NCCL_IB_HCA=mlx5_0,mlx5_1`), "
-            "and where only cards of the same number reach each other set `NCCL_CROSS_NIC=0`. In a container the GIDs belong to the "
-            "network namespace: `--network=host`, or an RDMA device plugin.",
-            confirm="show_gids && ib_write_bw -d DEVICE PEER",
-        )
-    registering = [o for o in calls if re.search(r"reg_(?:dmabuf_)?mr", seen.text(o, "call")) and _REFUSED.search(seen.text(o, "error"))]
-    if seen.of(run, "rdma.gpu_buffer"):
-        registering += seen.of(run, "rdma.not_registered")
-    dmabuf = any("dmabuf" in seen.text(o, "call") for o in registering)
-    if registering and not seen.warnings(run, "memlock"):
-        yield Finding(
-            code="gdr-missing",
-            severity="warning",
-            confidence="likely",
-            title="The network card cannot register the GPU's memory: GPUDirect RDMA does not work here",
-            evidence=seen.lines(registering, 3),
-            effect="NCCL stops where it tries; without GPUDirect it runs, and copies through host memory.",
-            remedy=(
-                "The kernel or the card's driver has no DMA-BUF: `export NCCL_DMABUF_ENABLE=0` lets NCCL use nvidia_peermem. "
-                if dmabuf
-                else ""
-            )
-            + "`sudo modprobe nvidia_peermem` on each host, after the driver and OFED were installed in that order (or build the driver "
-            "anew against OFED). To go on meanwhile: `export NCCL_NET_GDR_LEVEL=LOC`.",
-            confirm="lsmod | grep -E 'nvidia_peermem|nv_peer_mem' && NCCL_NET_GDR_LEVEL=LOC NCCL_DEBUG=INFO wiretax check --quick",
-        )
-    no_efa = seen.warnings(run, "no_efa")
-    if no_efa:
-        yield Finding(
-            code="ib-device-not-passed",
-            severity="warning",
-            confidence="likely",
-            title="The EFA plugin finds no EFA card, as in a container without the card's device files",
-            evidence=seen.lines(no_efa, 4),
-            effect="NCCL stops there, or gradients between hosts cross TCP.",
-            remedy="Pass the devices: `docker run --device=/dev/infiniband/uverbs0` for each card, with `--ulimit memlock=-1` and "
-            "`--network=host`; in Kubernetes the EFA device plugin (`vpc.amazonaws.com/efa`). The instance itself must have the cards.",
-            confirm="fi_info -p efa -t FI_EP_RDM && ls /dev/infiniband",
-        )
-    opening = [*seen.warnings(run, "ib_device"), *(o for o in calls if "open_device" in seen.text(o, "call"))]
-    if opening:
-        log = seen.log(run)
-        alone = log is not None and log.one_host is True
-        yield Finding(
-            code="ib-device-not-passed",
-            severity="info" if alone else "warning",
-            confidence="likely",
-            title="NCCL sees an RDMA card and may not open it, as in a container without the card's device files",
-            evidence=seen.lines((*opening, *seen.of(run, "nccl.no_ib_device")), 4),
-            effect="On one host nothing." if alone else "Gradients between hosts cross TCP, ten times slower or worse.",
-            remedy="Pass the devices: `docker run --device=/dev/infiniband --cap-add=IPC_LOCK --ulimit memlock=-1 --network=host`; in "
-            "Kubernetes an RDMA device plugin. Else look at the rights of /dev/infiniband/uverbs*.",
-            confirm="ls -l /dev/infiniband && ibv_devinfo -l",
-        )
 
 
 def _open_files(run: Run) -> Iterator[Finding]:
@@ -233,6 +95,10 @@ def _interface(run: Run) -> Iterator[Finding]:
     """An interface that other hosts cannot reach, or a setting that names none."""
     nothing: tuple[Observation, ...] = seen.warnings(run, "no_interface")
     setting = facts.nccl_setting(run, "NCCL_SOCKET_IFNAME")
+    unusable = seen.warnings(run, "bind")
+    if unusable and not nothing:
+        yield _unusable_interface(unusable, setting[0] if setting else None, run)
+        return
     if setting and not seen.of(run, "nccl.bootstrap"):
         # NCCL before 2.28 goes on without an interface of that name and only fails when it wants to connect.
         nothing += seen.warnings(run, "bad_address")
@@ -274,8 +140,23 @@ def _interface(run: Run) -> Iterator[Finding]:
         )
 
 
+def _unusable_interface(failures: tuple[Observation, ...], name: str | None, run: Run) -> Finding:
+    return Finding(
+        code="wrong-interface",
+        severity="problem",
+        confidence="likely",
+        title=f"NCCL cannot listen on the network interface it chose{f' ({name})' if name else ''}: the address is not this host's",
+        evidence=seen.lines((*failures, *seen.of(run, "nccl.environment", name="NCCL_SOCKET_IFNAME"), *seen.of(run, "nccl.bootstrap"))),
+        effect="No rank can start.",
+        remedy="The interface went down, lost its address, or belongs to another network namespace: `ip -br addr` where the job runs (in "
+        "the container), then name one that is up: `export NCCL_SOCKET_IFNAME=eth0`.",
+        confirm="ip -br addr",
+    )
+
+
 def _wrong_interface(failures: list[Observation], odd: list[Observation], severity: Severity, confidence: Confidence) -> Finding:
-    name = next((seen.text(o, "interface") for o in odd if o.values.get("interface")), "a bridge inside one host")
+    name = next((seen.text(o, "interface") for o in odd if o.values.get("interface")), "")
+    name = name or ("a link-local address" if any(_is_link_local(seen.text(o, "address")) for o in odd) else "a bridge inside one host")
     return Finding(
         code="wrong-interface",
         severity=severity,
@@ -310,6 +191,13 @@ def _is_private_bridge(address: str) -> bool:
     except ValueError:
         return False
     return found.is_loopback or found.is_link_local or any(found in network for network in _BRIDGES if found.version == network.version)
+
+
+def _is_link_local(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(_bare(address)).is_link_local
+    except ValueError:
+        return False
 
 
 def _bare(address: str) -> str:
@@ -417,27 +305,6 @@ def _device_sets(run: Run) -> Iterator[Finding]:
         effect="NCCL refuses, or runs at the pace of the host with the fewest cards.",
         remedy="Name the same cards on every host: `export NCCL_IB_HCA=mlx5_0,mlx5_1`; look for a port that is down: `ibstat`.",
         confirm="ibstat | grep -E 'CA|State|Rate'",
-    )
-
-
-def _events(run: Run) -> Iterator[Finding]:
-    down = [o for o in seen.of(run, "network.infiniband") if seen.text(o, "state").lower() not in ("active", "")]
-    events = seen.warnings(run, "ib_event")
-    if not events and not down:
-        return
-    if seen.warnings(run, "ib_completion"):
-        return
-    # A port without a cable is no fault by itself.
-    matters = bool(events) or across_hosts(run)
-    yield Finding(
-        code="check-fabric",
-        severity="warning" if matters else "info",
-        confidence="likely" if matters else "possible",
-        title="A port of the InfiniBand fabric went down or changed" if events else "A port of an InfiniBand card is not active",
-        evidence=seen.lines((*events, *down)),
-        effect="Traffic over it stops or takes another way; a job in flight may hang.",
-        remedy="Check cable and switch port: `ibstat`, `ibdiagnet`; leave the card out with `NCCL_IB_HCA=^DEVICE` until it is cured.",
-        confirm="ibstat",
     )
 
 

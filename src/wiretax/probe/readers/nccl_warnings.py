@@ -26,7 +26,9 @@ ib_event              ib_device, event
 ib_library            the InfiniBand library is absent (harmless on one host)
 ib_device             ib_device: could not be opened or queried
 no_interface          no usable network interface
+bind                  error: the address of the chosen interface is not this host's
 no_efa                error: the plugin for AWS's EFA finds no such card
+ofi_completion        error: a transfer of that plugin failed on its way
 connect               address, error
 bad_address           family: the address of a peer, or of this rank's own interface, is no address at all
 remote_closed         address, error
@@ -134,7 +136,9 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"no socket interface found|No usable listening interface|no interface found|No interface found in the same subnet"
         r"|No IP interface found|no device found (?:matching|after)|Socket creation failed ?: Address family not supported"
     )),
+    ("bind", r"[Cc]all to bind failed ?:? ?(?P<error>Cannot assign requested address)"),
     ("no_efa", r"NET/OFI .{0,40}fi_getinfo.{0,20} failed: (?P<error>No data available)"),
+    ("ofi_completion", r"NET/OFI .{0,80}(?P<error>[Rr]equest.{0,80}completed with error.{0,160})"),
     ("bad_address", r"connecting to address .{0,120}with family (?P<family>\d{1,6}) is neither AF_INET"),
     ("version_mismatch", (
         r"Mismatched NCCL version detected ?: rank (?P<rank>\d{1,7}) (?:version )?(?P<version>\d{1,6}) rank "

@@ -9,25 +9,6 @@ WARN = "\nn1:1:2 [0] {} NCCL WARN {}\n"
 NODES = "n1:1:2 [0] NCCL INFO comm 0x1 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0\n"
 SOCKET = "n1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0\n"
 IBSTAT = "CA 'mlx5_0'\n\tCA type: MT4123\n\tPort 1:\n\t\tState: {}\n\t\tRate: 200\n"
-LOCKED = WARN.format("misc/ibvwrap.cc:245", "Call to ibv_reg_mr failed with error Cannot allocate memory")
-
-
-def test_memory_that_cannot_be_locked_is_certain_with_the_limit_in_sight():
-    assert found(check, text_run(LOCKED))["memlock-limit"].confidence == "likely"
-    finding = found(check, text_run(LOCKED, "max locked memory       (kbytes, -l) 64\n"))["memlock-limit"]
-    assert finding.confidence == "certain" and "64 KiB" in finding.title
-
-
-def test_an_unlimited_shell_makes_it_a_question():
-    finding = found(check, text_run(LOCKED, "max locked memory       (kbytes, -l) unlimited\n"))["memlock-limit"]
-    assert (finding.severity, finding.confidence) == ("info", "possible")
-
-
-def test_resending_that_was_given_up_points_at_the_fabric():
-    line = WARN.format(
-        "transport/net_ib.cc:839", "NET/IB : Got completion from peer 10.1.1.2<33333> with error 12, opcode 0, len 0, vendor err 129"
-    )
-    assert found(check, text_run(line))["ib-retry-exceeded"].severity == "problem"
 
 
 def test_two_cards_in_one_subnet_are_found_and_two_subnets_are_fine():
@@ -54,11 +35,6 @@ def test_an_interface_that_leads_nowhere_is_wrong():
 def test_why_nccl_takes_sockets_between_hosts(texts, code, severity):
     findings = found(check, text_run(*texts))
     assert findings[code].severity == severity and findings["sockets-between-hosts"].severity == "warning"
-
-
-def test_an_inactive_port_matters_in_a_job_over_hosts():
-    assert found(check, text_run(IBSTAT.format("Down")))["check-fabric"].severity == "info"
-    assert found(check, text_run(IBSTAT.format("Down"), NODES + SOCKET))["check-fabric"].severity == "warning"
 
 
 def test_a_closed_connection_is_an_echo():
