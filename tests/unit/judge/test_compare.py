@@ -183,7 +183,7 @@ def test_a_gate_is_true_when_the_metric_fell_by_more_than_it_allows(factor: floa
 
 def test_a_gate_on_what_was_not_measured_is_wrong_usage() -> None:
     run = sample_runs.h200_pair()
-    with pytest.raises(UsageError, match="no metric"):
+    with pytest.raises(UsageError, match="No run has a metric"):
         compare([run, run], gates=[parse("nonsense:-5%")])
 
 
