@@ -282,7 +282,7 @@ def _gathered(number: int, case: Case, folder: Path) -> dict[str, Any]:
         for launch in range(LAUNCHES):
             file = folder / f"{number}.{strategy}.{world_size}.{launch}"
             if file.exists():
-                peaks += [one["peak_bytes"] for one in json.loads(file.read_bytes())]
+                peaks += [one["peak_bytes"] for one in json.loads(file.read_bytes()) if one["batch_size"] == case.batch]
             else:
                 reason = file.with_name(f"{file.name}.why")
                 why = reason.read_text(encoding="utf-8") if reason.exists() else "no time left"

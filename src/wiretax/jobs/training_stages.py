@@ -25,8 +25,8 @@ PATIENCE_SECONDS = 60.0
 COMPILING_SECONDS = 300.0
 """The same where torch.compile works in the first steps."""
 SAMPLE_SECONDS = 2.0
-"""Of timed steps, for each part of a profile; start-up and memory trials come on top: the 1.7 B preset took 33 s on an H200 for the bare
-step, DDP and FSDP2 together, and 23 s more for tensor parallelism."""
+"""Of timed steps, for each part of a profile; start-up and memory trials come on top: the 1.7 B preset took 29.5 s on an H200 for the bare
+step, DDP and FSDP2 together, and 37.1 s with tensor parallelism too (``benchmarks/results/h200/profile_wall_clock.json``)."""
 OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
     "ddp": ("all_reduce",),
     "fsdp2": ("all_gather", "reduce_scatter"),

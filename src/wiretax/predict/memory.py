@@ -24,8 +24,8 @@ SLACK_FRACTION = 0.03
 MEASURED_FRACTION = 0.02
 """Half width of the interval where the strategy's own peak was measured."""
 
-UPDATE_SLACK = 1.02
-"""A peak below so much of weights, gradients and states was the optimizer's."""
+UPDATE_SLACK = 1.05
+"""A peak below so many times weights, gradients and states was the optimizer's, or near it."""
 
 DERIVED_FRACTION = 0.05
 """The same where it follows from the bare step by arithmetic."""
@@ -113,8 +113,8 @@ def predict_memory(
     at_forward = parameters * shares.parameters + states * shares.optimizer + activations + other * shares.activations
     extra, low, high, extra_notes = _strategy_bytes(profile, name, gradients, shares, options)
     low, high = low + logits * (logits_share - logits_low), high + logits * (logits_high - logits_share)
-    low += line.unsure * batch * shares.activations
-    high += line.unsure * batch * shares.activations
+    unsure = line.unsure * abs(batch - line.pivot) * shares.activations
+    low, high = low + unsure, high + unsure
     notes += extra_notes
     # The optimizer's moment: no activations, but all gradients, and what it makes for itself.
     temporary = max((line.update or 0.0) - parameters - states - gradients, 0.0) * shares.optimizer
@@ -263,7 +263,9 @@ class _Line:
     fixed: float
     growing: float
     unsure: float
-    """How much more or less grows with each sample."""
+    """How much more or less grows with each sample,"""
+    pivot: int
+    """... beyond or below this batch, whose peak is known."""
     update: float | None
     notes: tuple[str, ...] = ()
 
@@ -287,14 +289,20 @@ def _line(points: Sequence[MemoryPoint], update_bytes: float = 0.0) -> _Line | N
     first, last = (growing_ones[0], growing_ones[-1]) if growing_ones else (max(peaks), max(peaks))
     if first != last:
         growing = (peaks[last] - peaks[first]) / (last - first)
-        return _Line(peaks[first] - growing * first, growing, 0.0, update)
+        return _Line(peaks[first] - growing * first, growing, 0.0, first, update)
     fixed = float(next((one.at_rest_bytes for one in points if one.batch_size == first), None) or 0)
-    growing = (peaks[first] - fixed) / first
+    most = (peaks[first] - fixed) / first
+    if len(peaks) == 1:
+        note = "memory was measured at one batch size: all that is not held between steps is taken to grow with the batch"
+        return _Line(fixed, most, 0.0, first, update, (note,))
     if not growing_ones:
         why = "at the batches measured the peak was the optimizer's, and what grows with the batch is not known"
-        return _Line(fixed, growing / 2, growing / 2, update, (why,))
-    where = "memory was measured at one batch size" if len(peaks) == 1 else "at the smaller batch the peak was the optimizer's"
-    return _Line(fixed, growing, 0.0, update, (f"{where}: all that is not held between steps is taken to grow with the batch",))
+        return _Line(fixed, most / 2, most / 2, 0, update, (why,))
+    # The line to the one that grows passes below the others, and above what is held between steps.
+    least = max((peaks[first] - peak) / (first - batch) for batch, peak in peaks.items() if batch < first)
+    growing, unsure = (least + most) / 2, abs(most - least) / 2
+    why = "at all but one batch the peak was the optimizer's: what grows with the batch is known within bounds"
+    return _Line(peaks[first] - growing * first, growing, unsure, first, update, (why,))
 
 
 def _is_mixed(profile: Profile) -> bool:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 STEPS = 3
 """The optimizer's states exist after the first step, DDP's rebuilt buckets after the second."""
-UPDATE_SLACK = 1.02
-"""A peak below so many times the optimizer's is the optimizer's, or the moment before it."""
-MOST_TIMES = 8
+UPDATE_SLACK = 1.05
+"""A peak below so many times the optimizer's is not yet that of the loss: near it, all gradients and the last layers weigh as much."""
+MOST_TIMES = 16
 """The largest batch that is tried, in batches of the workload."""
 USABLE_FRACTION = 0.95
 """Of the memory there is: the rest goes to fragments and to the communicator."""
@@ -41,7 +41,8 @@ def memory_points(
 ) -> tuple[MemoryPoint, ...]:
     """Peaks at each batch size, smallest first; empty on a CPU.
 
-    The bare step is tried at larger batches too, until two peaks grow with the batch: only those tell what a sample takes.
+    Where two sizes are asked for, the bare step is tried at larger ones too, until two peaks grow with the batch: only those tell what a
+    sample takes.
 
     Args:
         wrapped: the step, not run yet at a larger batch than the smallest.
@@ -60,7 +61,9 @@ def memory_points(
         with out_of_memory_explained(wrapped, batch_size, device, found):
             found.append(_point(wrapped, batch_size, device, base_bytes, tick))
     largest = max(batch_sizes)
-    while wrapped.strategy == "none" and found[-1].batch_size < MOST_TIMES * largest and sum(map(grows, found)) < 2:
+    while (
+        wrapped.strategy == "none" and len(batch_sizes) > 1 and found[-1].batch_size < MOST_TIMES * largest and sum(map(grows, found)) < 2
+    ):
         try:
             found.append(_point(wrapped, 2 * found[-1].batch_size, device, base_bytes, tick))
         except Exception as error:

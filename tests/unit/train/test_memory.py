@@ -111,7 +111,7 @@ def test_two_batches_are_enough_where_both_peaks_grow(counted):
     assert all(grows(one) for one in points) and {one.at_rest_bytes for one in points} == {1000}
 
 
-@pytest.mark.parametrize(("a_sample", "batches"), [(150, [4, 8, 16]), (70, [4, 8, 16, 32]), (2, [4, 8, 16, 32, 64])])
+@pytest.mark.parametrize(("a_sample", "batches"), [(150, [4, 8, 16]), (70, [4, 8, 16, 32]), (2, [4, 8, 16, 32, 64, 128])])
 def test_larger_batches_are_tried_until_two_peaks_grow(counted, a_sample, batches):
     wrapped, _ = counted(a_sample=a_sample)
     assert [one.batch_size for one in memory_points(wrapped, (4, 8), PLAYED)] == batches
