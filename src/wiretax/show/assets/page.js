@@ -43,6 +43,7 @@
     } else if (typeof spec.width === "number" && spec.width > room) {
       spec.width = room;
       spec.autosize = { type: "fit-x", contains: "padding" };
+      spec.padding = spec.padding || { left: 5, right: 16, top: 5, bottom: 5 };  // half of the last label
     }
     return spec;
   };

@@ -15,6 +15,8 @@ from wiretax.show.gpus import SLOW_FRACTION
 from wiretax.show.series import GpuRate, Labelled, gpu_rates
 from wiretax.units import flops, percent, rate
 
+FIGURE_ROOM, LAGGARD_ROOM = 48, 96
+"""Pixels beside the longest bar: for its figure, and for how far behind it is. A share of the drawing is too little on a telephone."""
 MOST_BARS = 24
 """Bars drawn; of more GPUs the slowest are, and the table has them all."""
 
@@ -52,11 +54,7 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         colour: Any = alt.Color("run:N").scale(domain=[i.label for i in items], range=list(palette.runs)).legend(symbolType="square")
     else:
         colour = alt.Color("state:N").scale(domain=["ok", "slow"], range=[palette.wires["default"], palette.bad]).legend(None)
-    x = (
-        alt.X("rate:Q")
-        .scale(domain=[0, top / scale * (1.32 if any(r.behind >= SLOW_FRACTION for r in drawn) else 1.12)], nice=False)
-        .axis(title=f"matrix products, {unit}", grid=True, tickCount=5)
-    )
+    x = alt.X("rate:Q").scale(domain=[0, top / scale * 1.02], nice=False).axis(title=f"matrix products, {unit}", grid=True, tickCount=5)
     tip = ["gpu:N", alt.Tooltip("rate:Q", title=unit), alt.Tooltip("alone:Q", title="alone"), alt.Tooltip("held:N", title="held back by")]
     layers = [
         base.mark_bar(cornerRadiusEnd=3).encode(x=x, color=colour, tooltip=tip),
@@ -67,6 +65,7 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     if len(known) > 2:
         middle = alt.Chart(rows([{"x": digits(statistics.median(known) / scale)}]))
         layers.insert(1, middle.mark_rule(strokeDash=[4, 4], color=palette.quiet).encode(x="x:Q"))
+    room = {"left": 5, "top": 5, "bottom": 5, "right": LAGGARD_ROOM if any(r.behind >= SLOW_FRACTION for r in drawn) else FIGURE_ROOM}
     count = len(order) * (len(items) if several else 1)
     return Chart(
         name="compute",
@@ -76,7 +75,7 @@ def bars(items: Sequence[Labelled], palette: Palette) -> Chart | None:
         + ("Dashed: the median. " if len(known) > 2 else "")
         + ("Only the slowest are drawn; the table has all." if len(rates) > MOST_BARS else ""),
         says=by_run(items, rates, _says),
-        spec=dressed(alt.layer(*layers).properties(width=WIDTH, height=max(36 * len(order), 24 * count)), palette),
+        spec=dressed(alt.layer(*layers).properties(width=WIDTH, height=max(36 * len(order), 24 * count), padding=room), palette),
         table=_table(rates, several=several),
     )
 

@@ -16,6 +16,8 @@ from wiretax.show.series import Labelled, Phase, phases, scaling_rows, wire_orde
 from wiretax.units import duration, percent, significant
 
 PHASE_ORDER = ("forward", "backward", "optimizer", "computing", "slowed by the wire", "other", "waiting for the wire")
+SHORT_PARTS = "replace(datum.label, / (by|for) the wire/, '')"
+"""Names of parts as a telephone has room for them; the caption says what they are."""
 DASH = "\u2013"
 
 ROOM = {"left": 24, "right": 52, "top": 5, "bottom": 5}
@@ -112,7 +114,7 @@ def phases_chart(items: Sequence[Labelled], palette: Palette) -> Chart | None:
     base = alt.Chart(rows(values)).encode(y=y)
     bars = base.mark_bar().encode(
         x=alt.X("t:Q", stack="zero").axis(title=f"one step, {unit}", tickCount=6).scale(domain=[0, top * factor * 1.02], nice=False),
-        color=alt.Color("part:N").scale(domain=names, range=[colours[n] for n in names]).legend(symbolType="square"),
+        color=alt.Color("part:N").scale(domain=names, range=[colours[n] for n in names]).legend(symbolType="square", labelExpr=SHORT_PARTS),
         order=alt.Order("order:Q"),
         tooltip=["key:N", "part:N", alt.Tooltip("t:Q", title=unit), alt.Tooltip("of:N", title="of the step")],
     )
