@@ -341,8 +341,10 @@ def _first_causes(run: Run) -> Iterator[Finding]:
     yield from _announced(run)
     late = [*seen.of(run, "torch.store_timeout"), *seen.of(run, "torch.barrier_missed")]
     yield from _still_waiting(run, late)
-    refused = seen.of(run, "torch.connect_failed")
-    if late or (refused and not seen.of(run, "torch.nccl_missing")):
+    # On Windows a first try of the host's IPv6 name fails and means nothing; elsewhere torch tries again, and ranks that met have met.
+    refused = [o for o in seen.of(run, "torch.connect_failed") if "10049" not in seen.text(o, "error")]
+    met = any(seen.of(run, kind) for kind in ("launcher.all_met", "nccl.init", "torch.watchdog_timeout", "torch.nccl_missing"))
+    if late or (refused and not met):
         yield Finding(
             code="rendezvous-failed",
             severity="problem",

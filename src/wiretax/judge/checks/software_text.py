@@ -15,6 +15,10 @@ from wiretax.units import size
 
 _CRASH = re.compile(r"illegal memory access|misaligned address|unspecified launch failure|illegal instruction", re.IGNORECASE)
 
+_NO_KERNEL = "no kernel image"
+_DROPPED = frozenset({"3.0", "3.5", "3.7", "5.0", "5.2", "6.0", "6.1"})
+"""Cards that newer builds leave out: there an older NCCL is the cure, not a newer."""
+
 
 def check(run: Run) -> Iterator[Finding]:
     """Names a version as the cause only where its own symptom was printed."""
@@ -23,6 +27,7 @@ def check(run: Run) -> Iterator[Finding]:
     yield from _hang(run)
     yield from _error(run)
     yield from _mixed(run)
+    yield from _talk_past(run)
     yield from _torch(run)
     yield from _gloo(run)
     yield from _cuda(run)
@@ -48,6 +53,19 @@ def _too_old(run: Run) -> Iterator[Finding]:
             remedy=f"Use NCCL {least}{' or newer' if needed else ''}: a newer torch brings it, or `pip install -U nvidia-nccl-cu12` "
             "after torch.",
             confirm='python -c "import torch; print(torch.cuda.nccl.version())"',
+        )
+    kernelless = [o for o in seen.warnings(run, "cuda_failure") if _NO_KERNEL in seen.text(o, "error")]
+    if kernelless and not limits and not seen.capabilities(run) & _DROPPED:
+        yield Finding(
+            code="nccl-too-old-for-gpu",
+            severity="problem",
+            confidence="likely",
+            title=f"NCCL{f' {version}' if version else ''} has no kernels for this GPU",
+            evidence=seen.lines((*kernelless, *seen.of(run, "nccl.version")), 3),
+            effect="Collectives stop with an error; peer to peer has nothing to do with it.",
+            remedy="Use an NCCL that was built for the GPU: a newer torch brings it (for Blackwell one of CUDA 12.8 or newer); one built "
+            "here needs the GPU's architecture in NVCC_GENCODE.",
+            confirm='python -c "import torch; print(torch.cuda.nccl.version(), torch.cuda.get_device_capability())"',
         )
     missing = seen.of(run, "torch.gpu_unsupported")
     if missing:
@@ -157,6 +175,23 @@ def _error(run: Run) -> Iterator[Finding]:
         return
 
 
+def _talk_past(run: Run) -> Iterator[Finding]:
+    """Ranks whose first messages have other sizes: before any collective that is no matter of the program's operations."""
+    odd = seen.warnings(run, "bootstrap_mismatch")
+    if odd and not seen.warnings(run, "version_mismatch"):
+        yield Finding(
+            code="nccl-version-mismatch",
+            severity="info",
+            confidence="possible",
+            title="Ranks send each other first messages of other sizes: perhaps different NCCL versions, or two jobs on one address",
+            evidence=seen.lines((*odd, *seen.of(run, "nccl.version")), 4),
+            effect="The job stops at its start.",
+            remedy="Print NCCL's version and the world size on every host; they must be equal. See that no other job uses this MASTER_ADDR "
+            "and MASTER_PORT.",
+            confirm='python -c "import torch; print(torch.__version__, torch.cuda.nccl.version())"  # on every host',
+        )
+
+
 def _mixed(run: Run) -> Iterator[Finding]:
     stated: tuple[Observation, ...] = seen.warnings(run, "version_mismatch")
     lacking = seen.of(run, "torch.nccl_symbol")
@@ -229,7 +264,7 @@ def _gloo(run: Run) -> Iterator[Finding]:
     chosen = seen.of(run, "torch.backend", backend="gloo")
     missing = seen.of(run, "torch.nccl_missing")
     windows = seen.of(run, "torch.no_redirects") or seen.of(run, "gpu.driver_model")
-    gpus = bool(seen.gpu_names(run)) or bool(run.machine and run.machine.gpus) or seen.log(run) is not None
+    gpus = bool(seen.gpu_names(run) or (run.machine and run.machine.gpus) or seen.log(run) or seen.of(run, "launcher.gpu_used"))
     both = seen.of(run, "torch.backend", backend="nccl")
     if not chosen and not missing:
         return

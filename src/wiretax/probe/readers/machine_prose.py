@@ -156,11 +156,12 @@ _REASON = re.compile(r"\b(?:[CGT]NS\b|(?:Chipset|GPU|Topology)(?= (?:is )?not su
 _IF = re.compile(r"\b(?:if|whether|when|unless|may|might|in case|some)\b", re.IGNORECASE)
 _IF_ADVICE = re.compile(r"\b(?:try|should|could|would|may|might|whether|please)\b", re.IGNORECASE)
 _ADVICE = re.compile(
-    r"\b(?:only (?:when|if|where)|in case|if your|if you (?:see|get|have|encounter))\b"
+    r"\b(?:only (?:when|if|where)|in case|if your|if you (?:see|get|have|encounter)"
+    r"|(?:can|could|may|might) (?:potentially |also |sometimes )?(?:cause|lead to|result in))\b"
     r".{0,60}?\b(?:hang|hung|stuck|crash|fail|slow|wrong|corrupt)",
     re.IGNORECASE,
 )
-"""A guide says what to do if something hangs; that nothing hung."""
+"""A guide says what to do if something hangs, a program what could come of it; that nothing hung."""
 _MORE_SHM = re.compile(
     r"--ipc[= ]host\b|--shm[-_]size\b|\bshm_size\b|\bipc: ?host\b"
     r"|\b(?:larger|bigger|more|increas\w{1,4}|enlarg\w{1,4}|raising|raised) (?:the |of )?(?:size of )?(?:the )?"

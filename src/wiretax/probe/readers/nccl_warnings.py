@@ -34,6 +34,7 @@ bad_address           family: the address of a peer, or of this rank's own inter
 remote_closed         address, error
 version_mismatch      rank, other_rank, version, other_version, or error
 collective_mismatch   peers disagree about sizes or operations: the ranks are out of step
+bootstrap_mismatch    the same at the first messages, before any collective
 device_mismatch       ranks or hosts have different network devices
 iommu                 option: missing on the kernel command line (RCCL)
 fine_grain            HSA_FORCE_FINE_GRAIN_PCIE is not set (RCCL, old ROCm)
@@ -215,6 +216,8 @@ def warning(message: str, file: str | None) -> tuple[str, Values]:
             values["category"] = "shm_cuda_failure"
         elif _NVLS_FILE.search(file):
             values["category"] = "nvls_failure"
+    if values["category"] == "collective_mismatch" and file and file.startswith("bootstrap"):
+        values["category"] = "bootstrap_mismatch"
     if values["category"] in ("shm_segment", "shm_cuda_failure") and "No space left" in str(values.get("error", "")):
         values["category"] = "shm_no_space"
     second = values.pop("status2", None)

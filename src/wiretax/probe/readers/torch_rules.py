@@ -36,6 +36,7 @@ torch.gpu_unsupported        gpu, capability: this torch has no kernels for the 
 torch.out_of_memory          gpu, tried, capacity
 torch.shared_memory          error: a loader's worker ran out of shared memory
 launcher.rank                rank, of: Lightning announces a rank before all meet
+launcher.gpu_used            Lightning trains on a GPU
 launcher.all_met             all ranks have met, says Lightning or torch
 launcher.out_of_memory       Slurm, Kubernetes or Ray ended a process for want of host memory
 torch.rank_failed            rank, local_rank, exit_code, signal
@@ -300,6 +301,7 @@ RULES: tuple[Rule, ...] = (
         "launcher.all_met",
         r"All (?:distributed|DDP) processes registered|Starting with \d{1,7} processes|Completed store-based barrier",
     ),
+    _rule("launcher.gpu_used", r"GPU available: True(?: \(cuda\))?, used: True|LOCAL_RANK: \d{1,4} - CUDA_VISIBLE_DEVICES: \[\d"),
     _rule("loader.few_workers", r"does not have many workers which may be a bottleneck"),
     _rule("ddp.find_unused_parameters", r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused"),
     _rule(
