@@ -114,7 +114,9 @@ def _interface(run: Run) -> Iterator[Finding]:
             confirm="ip -br addr",
         )
         return
-    failures = [*seen.warnings(run, "connect"), *seen.of(run, "nccl.connect_retry")]
+    # A rank that comes late is tried again; where NCCL's start was completed after all, that was it.
+    started = [o for o in seen.of(run, "nccl.init") if seen.text(o, "phase") == "complete"]
+    failures = [*seen.warnings(run, "connect"), *(() if started else seen.of(run, "nccl.connect_retry"))]
     of_mpi = [o for o in seen.of(run, "mpi.connect_failed") if _is_private_bridge(seen.text(o, "address"))]
     if of_mpi:
         yield _mpi_interface(of_mpi)
