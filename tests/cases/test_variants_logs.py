@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - the texts stand as the tools print them
-"""Variants of logs whose kinds were known and whose words were not: addresses inside one host, waiting and crashed ranks, refusals of RDMA."""
+"""Variants of logs whose kinds were known and whose words were not: addresses, ranks that wait or crash, RDMA, the driver below NCCL."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ GDR_OFF = "n1:11715:12050 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GP
 RING_NET = "NCCL version 2.4.7+cuda10.0\nn1:11715:12050 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:192.168.11.1<0>\n"
 LINKS = "GPU 3: Tesla V100-SXM2-32GB (UUID: {})\n         Link 0: 25.781 GB/s\n         Link 1: 25.781 GB/s\n         Link 2: {}\n"
 PRINTED = "tensor([ 1.5336, 0.8161, -0.9325], device={0}cuda:0{1})\ntensor([{2}], device={0}cuda:1{1})\ntensor([ 1.5336, 0.8161, -0.9325], device={0}cuda:1{1})\n"
+
+INIT = "h:5:9 [0] NCCL INFO ncclCommInitRank comm 0x9 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x1 - Init COMPLETE\n"
+DIRECT = "h:5:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n"
+GUESSED = "[rank0]:[W ProcessGroupNCCL.cpp:4115] [PG ID 0 PG GUID 0 Rank 0]  using GPU 0 to perform barrier as devices used by this process are currently unknown. This {} if this rank to GPU mapping is incorrect.\n"
+IMEX = "[2025-11-30 05:55:16] pod-0:376:376 [1] mnnvl.cc:67 NCCL WARN MNNVL (cliqueSize {}) is available but not working on this system. Check the IMEX channel configuration (/dev/nvidia-caps-imex-channels). Set NCCL_MNNVL_ENABLE=0 to ignore this issue.\n"
+WINDOWS = "[W C:\\actions-runner\\_work\\pytorch\\pytorch\\builder\\windows\\pytorch\\torch\\csrc\\distributed\\c10d\\socket.cpp:601] [c10d] The client socket has failed to connect to [t2]:58152 (system error: 10049 - The requested address is not valid in its context.).\n"
+KERNELLESS = "pc:1:5 [0] enqueue.cc:{} NCCL WARN Cuda failure {}'no kernel image is available for execution on the device'\n"
+NOTICE = 'Using RTX {} doesn\'t support faster communication broadband via P2P or IB. Please set `NCCL_P2P_DISABLE="1"` and `NCCL_IB_DISABLE="1" or use `accelerate launch` which will do this automatically.\n'
 
 VARIANTS = [
     # An address that exists in every host, or in none but this one.
@@ -79,6 +87,35 @@ VARIANTS = [
         [["needs-measurement"]],
         ["*"],
     ),
+    # NVLink between hosts, libfabric, and the driver below NCCL.
+    Variant("the IMEX channel is missing", {"l": "pod-0:376:376 [1] include/alloc.h:228 NCCL WARN Cuda failure 800 'operation not permitted'\n\n" + IMEX.format(8)}, [["fabric-not-ready"]], ["dev-shm-too-small", "driver-error"]),
+    Variant("the same without the failure above it", {"l": IMEX.format(36)}, [["fabric-not-ready"]]),
+    Variant("the same as torch's last error", {"l": "[rank3]: Last error:\n[rank3]: " + IMEX.format(4).partition("NCCL WARN ")[2]}, [["fabric-not-ready"]]),
+    Variant("no such channel is needed", {"l": "h:1:2 [0] NCCL INFO MNNVL busId 0x1b000 fabric UUID 0.0 cliqueId 0x0 state 3 healthMask 0x0\n" + DIRECT + INIT}, [], ["*"]),
+    Variant("CUDA's unknown error", {"l": "h:1:2 [0] include/alloc.h:112 NCCL WARN Cuda failure 999 'unknown error'\n"}, [["driver-error"], ["needs-measurement"]], ["*"]),
+    Variant("the same as torch's last error", {"l": "[rank3]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank3]: Last error:\n[rank3]: Cuda failure 999 'unknown error'\n"}, [["driver-error"], ["needs-measurement"]], ["*"]),
+    Variant("with an Xid beside it", {"l": "h:1:2 [0] init.cc:80 NCCL WARN Cuda failure 999 'unknown error'\n" + XID.format("79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")}, [["gpu-lost"]], ["driver-error"]),
+    Variant("a transfer of EFA failed", {"l": "algo-1:462:510 [0] ofi_process_cq:1039 NCCL WARN NET/OFI Request completed with error. RC: 21. Error: unknown error\n"}, [["check-fabric"]], ["wrong-interface"]),
+    Variant("a newer plugin's words for it", {"l": "algo-1:462:510 [0] nccl_net_ofi_rdma.c:880 NCCL WARN NET/OFI Request 0x7f completed with error. RC: 5. Error: 4109 (Unresponsive receiver)\n"}, [["check-fabric"]], ["wrong-interface"]),
+    # Interfaces and first messages.
+    Variant("the interface has no such address any more", {"l": "w1:7:7 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to eno2\nw1:7:7 [0] misc/socket.cc:383 NCCL WARN Call to bind failed : Cannot assign requested address\n"}, [["wrong-interface"]], ["peer-unreachable", "dev-shm-too-small"]),
+    Variant("the same in NCCL 2.2x, with nothing set", {"l": "w1:7:7 [0] NCCL INFO Bootstrap: Using eth1:10.0.0.4<0>\nw1:7:7 [0] misc/socket.cc:401 NCCL WARN Call to bind failed: Cannot assign requested address\n"}, [["wrong-interface"]], ["peer-unreachable"]),
+    Variant("first messages of other sizes", {"l": "h:1:2 [0] bootstrap.cc:77 NCCL WARN Message truncated : received 20480 bytes instead of 1024\n"}, [["needs-measurement"]], ["ranks-desynchronised", "nccl-version-mismatch"]),
+    Variant("messages of a collective of other sizes", {"l": "h:1:2 [2] transport/net_socket.cc:493 NCCL WARN NET/Socket : peer 10.1.2.3<41000> message truncated : receiving 2097152 bytes instead of 1048576. If you believe your socket network is in healthy state, there may be a mismatch in collective sizes or environment settings (e.g. NCCL_PROTO, NCCL_ALGO) between ranks\n"}, [["ranks-desynchronised"]]),
+    Variant("a refused try, and then all came", {"l": "h:5:9 [0] NCCL INFO Call to connect returned Connection refused, retrying\n" + DIRECT + INIT}, [], ["*"]),
+    Variant("the newer words for it", {"l": "h:5:9 [0] NCCL INFO socketPollConnect: connect returned Connection refused, retrying (1/34) after sleep for 100 msec\n" + DIRECT + INIT}, [], ["*"]),
+    Variant("refused, and none came", {"l": "h:5:9 [0] NCCL INFO Call to connect returned Connection refused, retrying\n"}, [["peer-unreachable"]]),
+    Variant("gloo on Windows, whose first try always fails", {"l": "GPU available: True (cuda), used: True\n" + WINDOWS + "distributed_backend=gloo\nAll distributed processes registered. Starting with 2 processes\n"}, [["backend-gloo"]], ["rendezvous-failed"]),
+    Variant("gloo on a CPU", {"l": "GPU available: False, used: False\ndistributed_backend=gloo\nAll distributed processes registered. Starting with 2 processes\n"}, [], ["backend-gloo"]),
+    # Frightening words of healthy logs, and kernels that are not there.
+    Variant("torch says what could come of a wrong device", {"l": GUESSED.format("can potentially cause a hang") + DIRECT + INIT}, [], ["*"]),
+    Variant("the same in older words", {"l": GUESSED.format("might cause a hang") + DIRECT + INIT}, [], ["*"]),
+    Variant("it did hang", {"l": DIRECT + INIT + "all_reduce hangs on both GPUs, at 100 % utilisation\n"}, [["collective-hang", "needs-measurement"]], ["p2p-hang-iommu"]),
+    Variant("NCCL has no kernels for the GPU", {"l": "NCCL version 2.21.5+cuda12.4\n" + KERNELLESS.format(1556, "")}, [["nccl-too-old-for-gpu"]], ["p2p-unsupported*"]),
+    Variant("the same with its number", {"l": KERNELLESS.format(203, "209 ")}, [["nccl-too-old-for-gpu"]], ["p2p-unsupported*"]),
+    Variant("a card that newer builds leave out", {"l": "GPU 0: Tesla P100-PCIE-16GB (UUID: GPU-1)\nGPU 1: Tesla P100-PCIE-16GB (UUID: GPU-2)\n" + KERNELLESS.format(1556, "209 ")}, [], ["nccl-too-old-for-gpu"]),
+    Variant("accelerate stops on a card without peer to peer", {"l": "NotImplementedError: " + NOTICE.format("4000 series")}, [["p2p-disabled-by-environment"]], ["*"]),
+    Variant("RCCL warns of moving memory", {"l": "node-a:41:41 [0] /src/init.cc:169 NCCL WARN NUMA auto balancing enabled which can lead to variability in the RCCL performance! Disable by \"sudo sysctl kernel.numa_balancing=0\"\nnode-a:41:41 [0] NCCL INFO RCCL version 2.18.3+hip6.0 HEAD:2f6d59e+\n"}, [["host-noisy"]], ["*"]),
 ]  # fmt: skip
 
 

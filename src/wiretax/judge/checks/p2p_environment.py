@@ -157,10 +157,15 @@ def _elsewhere(run: Run) -> Iterator[Finding]:
         code="p2p-disabled-by-environment",
         severity="info" if harmless else "warning",
         confidence="likely",
-        title="NCCL_P2P_DISABLE=1 is set by the framework" if by_framework else "NCCL_P2P_DISABLE=1 is set for this program",
+        title="The framework switches peer to peer off for these cards, or refuses to run with it (NCCL_P2P_DISABLE)"
+        if by_framework
+        else "NCCL_P2P_DISABLE=1 is set for this program",
         evidence=seen.lines((*by_framework, *inside)),
         effect=harmless or "Gradients go through host memory although the GPUs might talk directly.",
-        remedy="Leave it out unless it is there against a hang, and compare: `env -u NCCL_P2P_DISABLE wiretax check`.",
+        remedy="Let it be: `accelerate launch` sets it, and where the framework stops instead, `export NCCL_P2P_DISABLE=1 "
+        "NCCL_IB_DISABLE=1` costs these cards nothing (without InfiniBand between hosts)."
+        if by_framework
+        else "Leave it out unless it is there against a hang, and compare: `env -u NCCL_P2P_DISABLE wiretax check`.",
         confirm="NCCL_DEBUG=INFO wiretax check --quick 2>&1 | grep NCCL_P2P",
     )
 
