@@ -39,6 +39,7 @@ IMEX = "[2025-11-30 05:55:16] pod-0:376:376 [1] mnnvl.cc:67 NCCL WARN MNNVL (cli
 WINDOWS = "[W C:\\actions-runner\\_work\\pytorch\\pytorch\\builder\\windows\\pytorch\\torch\\csrc\\distributed\\c10d\\socket.cpp:601] [c10d] The client socket has failed to connect to [t2]:58152 (system error: 10049 - The requested address is not valid in its context.).\n"
 KERNELLESS = "pc:1:5 [0] enqueue.cc:{} NCCL WARN Cuda failure {}'no kernel image is available for execution on the device'\n"
 NOTICE = 'Using RTX {} doesn\'t support faster communication broadband via P2P or IB. Please set `NCCL_P2P_DISABLE="1"` and `NCCL_IB_DISABLE="1" or use `accelerate launch` which will do this automatically.\n'
+SHM = "c1:1:2 [0] misc/shmutils.cc:{} NCCL WARN {}\n"
 
 VARIANTS = [
     # An address that exists in every host, or in none but this one.
@@ -107,6 +108,13 @@ VARIANTS = [
     Variant("refused, and none came", {"l": "h:5:9 [0] NCCL INFO Call to connect returned Connection refused, retrying\n"}, [["peer-unreachable"]]),
     Variant("gloo on Windows, whose first try always fails", {"l": "GPU available: True (cuda), used: True\n" + WINDOWS + "distributed_backend=gloo\nAll distributed processes registered. Starting with 2 processes\n"}, [["backend-gloo"]], ["rendezvous-failed"]),
     Variant("gloo on a CPU", {"l": "GPU available: False, used: False\ndistributed_backend=gloo\nAll distributed processes registered. Starting with 2 processes\n"}, [], ["backend-gloo"]),
+    Variant("ranks were told different numbers of ranks", {"l": "n1:1:9 [0] bootstrap.cc:137 NCCL WARN Bootstrap Root : mismatch in rank count from procs 16 : 8\n"}, [["rendezvous-failed"]], ["ranks-desynchronised", "nccl-version-mismatch"]),
+    Variant("the same in NCCL 2.2x", {"l": "n1:1:9 [0] bootstrap.cc:330 NCCL WARN Bootstrap Root : mismatch in rank count from procs 4 : 2\n"}, [["rendezvous-failed"]]),
+    # Segments that are not where the peer looks.
+    Variant("another container's shared memory", {"l": SHM.format(137, "Error while attaching to shared memory segment /dev/shm/nccl-Jkd72a (size 5767524), error: No such file or directory (2)")}, [["shm-removed"]], ["dev-shm-too-small"]),
+    Variant("the reason on a line of its own", {"l": SHM.format(87, "Call to open failed : No such file or directory") + SHM.format(137, "Error while attaching to shared memory segment /dev/shm/nccl-Jkd72a (size 5767524)")}, [["shm-removed"]], ["dev-shm-too-small"]),
+    Variant("the older words", {"l": SHM.format(87, "Error: failed to open shared memory file /dev/shm/nccl-Jkd72a, error: No such file or directory")}, [["shm-removed"]], ["dev-shm-too-small"]),
+    Variant("no room, told at both ends", {"l": SHM.format(70, "Error: failed to extend /dev/shm/nccl-Jkd72a to 5767524 bytes") + SHM.format(137, "Error while attaching to shared memory segment /dev/shm/nccl-Jkd72a (size 5767524)")}, [["dev-shm-too-small"]], ["shm-removed"]),
     # Frightening words of healthy logs, and kernels that are not there.
     Variant("torch says what could come of a wrong device", {"l": GUESSED.format("can potentially cause a hang") + DIRECT + INIT}, [], ["*"]),
     Variant("the same in older words", {"l": GUESSED.format("might cause a hang") + DIRECT + INIT}, [], ["*"]),

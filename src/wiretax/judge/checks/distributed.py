@@ -339,7 +339,7 @@ def _first_causes(run: Run) -> Iterator[Finding]:
             confirm="TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...",
         )
     yield from _announced(run)
-    late = [*seen.of(run, "torch.store_timeout"), *seen.of(run, "torch.barrier_missed")]
+    late = [*seen.of(run, "torch.store_timeout"), *seen.of(run, "torch.barrier_missed"), *seen.warnings(run, "rank_count")]
     yield from _still_waiting(run, late)
     # On Windows a first try of the host's IPv6 name fails and means nothing; elsewhere torch tries again, and ranks that met have met.
     refused = [o for o in seen.of(run, "torch.connect_failed") if "10049" not in seen.text(o, "error")]

@@ -47,16 +47,20 @@ def check(run: Run) -> Iterator[Finding]:
             confirm="NCCL_CUMEM_HOST_ENABLE=0 wiretax check --quick && df -h /dev/shm",
         )
     yield from _removed(run)
+    yield from _absent(run)
     yield from _peer_mappings(run)
     yield from _in_use(run)
 
 
 def _too_small(run: Run, elsewhere: set[tuple[str, int]]) -> Iterator[Finding]:
     full = [*seen.warnings(run, "shm_no_space"), *(o for o in seen.of(run, "nccl.shm_retry") if "space" in seen.text(o, "error"))]
+    absent = bool(seen.warnings(run, "shm_absent"))
     failed = [
         o
         for o in seen.warnings(run, "shm_segment", "shm_cuda_failure")
-        if (o.source, o.line) not in elsewhere and not _OTHER_REASON.search(seen.text(o, "error"))
+        if not (absent and "attaching" in seen.text(o, "message"))
+        and (o.source, o.line) not in elsewhere
+        and not _OTHER_REASON.search(seen.text(o, "error"))
     ]
     bus_errors = [o for o in seen.of(run, "torch.rank_failed") if o.values.get("signal") == 7 or o.values.get("exit_code") == -7]
     machine = run.machine
@@ -178,6 +182,24 @@ def _removed(run: Run) -> Iterator[Finding]:
             remedy="Set `RemoveIPC=no` in /etc/systemd/logind.conf and `sudo systemctl restart systemd-logind` on each host; see too that "
             "no other job or script deletes /dev/shm/nccl-*.",
             confirm="grep -ri removeipc /etc/systemd/logind.conf*",
+        )
+
+
+def _absent(run: Run) -> Iterator[Finding]:
+    """A segment that one rank made is not in the /dev/shm of another: two of them, or somebody clears up."""
+    missed = seen.warnings(run, "shm_absent")
+    if missed and not seen.warnings(run, "shm_removed", "shm_no_space"):
+        yield Finding(
+            code="shm-removed",
+            severity="problem",
+            confidence="likely",
+            title="A rank does not find the shared memory that another one made: each has a /dev/shm of its own, or it was removed",
+            evidence=seen.lines(missed, 3),
+            effect="NCCL stops at its start; /dev/shm need not be full.",
+            remedy="Ranks in several containers of one machine need one /dev/shm (`docker run --ipc=host`, or a common volume there), or "
+            "must be told apart (`export NCCL_HOSTID=NAME`, another one in each). In one container or without any: `RemoveIPC=no` in "
+            "/etc/systemd/logind.conf, and no other job may delete /dev/shm/nccl-*.",
+            confirm="ls -l /dev/shm; readlink /proc/self/ns/ipc /proc/self/ns/mnt  # in each rank's container",
         )
 
 

@@ -10,6 +10,7 @@ duplicate_gpu         rank, other_rank, bus_id (printed as "CUDA device", but it
 p2p_nvlink            source_gpu, target_gpu: NVLink joins them, yet the driver refuses peer access
 shm_no_space          path, size_bytes, error: /dev/shm is full
 shm_segment           path, size_bytes, error: a segment could not be made or opened, for whatever reason
+shm_absent            path, error: a rank does not find the segment that its peer made
 shm_removed           path, error: a segment was gone before its owner removed it
 shm_cuda_failure      error: CUDA could not map host memory (most often /dev/shm or locked memory ran out)
 nvls_failure          code, error: NVLink SHARP could not be set up (fabric manager)
@@ -31,6 +32,7 @@ no_efa                error: the plugin for AWS's EFA finds no such card
 ofi_completion        error: a transfer of that plugin failed on its way
 connect               address, error
 bad_address           family: the address of a peer, or of this rank's own interface, is no address at all
+rank_count            rank_count, other_rank_count: two ranks were told different numbers of ranks
 remote_closed         address, error
 version_mismatch      rank, other_rank, version, other_version, or error
 collective_mismatch   peers disagree about sizes or operations: the ranks are out of step
@@ -65,7 +67,20 @@ IB_STATUS = {
 }  # fmt: skip
 """``enum ibv_wc_status`` of rdma-core's verbs.h."""
 
-_NUMBERS = ("rank", "other_rank", "size_bytes", "code", "device", "source_gpu", "target_gpu", "status", "vendor_error", "peer_rank")
+_NUMBERS = (
+    "rank",
+    "other_rank",
+    "size_bytes",
+    "code",
+    "device",
+    "source_gpu",
+    "target_gpu",
+    "rank_count",
+    "other_rank_count",
+    "status",
+    "vendor_error",
+    "peer_rank",
+)
 
 _ERROR = r"(?P<error>[^\n]{1,160}?)(?: \(\d{1,4}\))?\s*$"
 
@@ -91,6 +106,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"(?:failed to create shared memory file|Could not map) (?P<path>\S{1,300}?),?(?: size "
         r"(?P<size_bytes>-?\d{1,15}))?,? error:? (?P<error>.{1,80}?)(?: \(-?\d{1,4}\))?\s*$"
     )),
+    ("shm_segment", r"failed to open shared memory file (?P<path>\S{1,300}?),? error:? (?P<error>.{1,80}?)(?: \(-?\d{1,4}\))?\s*$"),
     ("shm_removed", r"unlink shared memory (?P<path>\S{1,300}) failed(?:, error: (?P<error>.{1,80}))?"),
     ("shm_no_space", r"(?P<path>/dev/shm/\S{1,200}).{0,80}(?P<error>No space left on device)"),
     ("shm_segment", r"Call to (?:shm_open|mmap|ftruncate|open) failed ?:? ?(?P<error>.{1,80})"),
@@ -137,6 +153,7 @@ _TABLE: tuple[tuple[str, str], ...] = (
         r"no socket interface found|No usable listening interface|no interface found|No interface found in the same subnet"
         r"|No IP interface found|no device found (?:matching|after)|Socket creation failed ?: Address family not supported"
     )),
+    ("rank_count", r"mismatch in rank count from procs (?P<rank_count>\d{1,7}) : (?P<other_rank_count>\d{1,7})"),
     ("bind", r"[Cc]all to bind failed ?:? ?(?P<error>Cannot assign requested address)"),
     ("no_efa", r"NET/OFI .{0,40}fi_getinfo.{0,20} failed: (?P<error>No data available)"),
     ("ofi_completion", r"NET/OFI .{0,80}(?P<error>[Rr]equest.{0,80}completed with error.{0,160})"),
@@ -216,6 +233,8 @@ def warning(message: str, file: str | None) -> tuple[str, Values]:
             values["category"] = "shm_cuda_failure"
         elif _NVLS_FILE.search(file):
             values["category"] = "nvls_failure"
+    if values["category"] == "shm_segment" and "No such file" in str(values.get("error", "")) and values.get("size_bytes") != 0:
+        values["category"] = "shm_absent"
     if values["category"] == "collective_mismatch" and file and file.startswith("bootstrap"):
         values["category"] = "bootstrap_mismatch"
     if values["category"] in ("shm_segment", "shm_cuda_failure") and "No space left" in str(values.get("error", "")):
