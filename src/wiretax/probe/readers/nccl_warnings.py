@@ -212,6 +212,11 @@ _NVLS_FILE = re.compile(r"nvls\.(?:cc|h|cpp)")
 _CONVERT: dict[str, Callable[[str], Scalar]] = dict.fromkeys(_NUMBERS, int)
 
 
+def _has_name(values: Values) -> bool:
+    """Whether the segment is one that a peer can have made; a misread handle has no name, or no size."""
+    return values.get("size_bytes") != 0 and not str(values.get("path", "")).endswith("/nccl-")
+
+
 def warning(message: str, file: str | None) -> tuple[str, Values]:
     """The observation of one warning; ``category`` is ``other`` where the message is not one of the known.
 
@@ -233,7 +238,7 @@ def warning(message: str, file: str | None) -> tuple[str, Values]:
             values["category"] = "shm_cuda_failure"
         elif _NVLS_FILE.search(file):
             values["category"] = "nvls_failure"
-    if values["category"] == "shm_segment" and "No such file" in str(values.get("error", "")) and values.get("size_bytes") != 0:
+    if values["category"] == "shm_segment" and "No such file" in str(values.get("error", "")) and _has_name(values):
         values["category"] = "shm_absent"
     if values["category"] == "collective_mismatch" and file and file.startswith("bootstrap"):
         values["category"] = "bootstrap_mismatch"
