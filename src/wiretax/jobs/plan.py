@@ -25,7 +25,7 @@ from wiretax.plan.findings import findings_of
 from wiretax.plan.inference import Service, make_inference_plan
 from wiretax.plan.job import Job, shape_of_size
 from wiretax.plan.knowledge import Setting
-from wiretax.plan.offers import Offer, gpu_named
+from wiretax.plan.offers import Offer, gpu_named, told_apart
 from wiretax.plan.planner import make_plan
 from wiretax.plan.request import RESTART_SECONDS, Interrupting, Request
 from wiretax.store.folder import list_run_files, load_run, new_run_id, read_bytes
@@ -187,7 +187,7 @@ def _offers(options: PlanOptions, today: date) -> tuple[tuple[Offer, ...], tuple
                 f"{len(others)} listed prices in {', '.join(sorted({one.currency for one in others}))} were left out, not {wanted}"
             )
         listed = [offer for offer in listed if offer.currency == wanted]
-    return (*found, *listed), tuple(notes)
+    return told_apart((*found, *listed)), tuple(notes)
 
 
 def _typed(options: PlanOptions) -> list[Offer]:

@@ -10,13 +10,14 @@ import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Literal
 
 from wiretax.data.gpus import GpuFacts, close_matches, find_gpu
 from wiretax.errors import BadInput, WiretaxError
 from wiretax.model.money import Billing
+from wiretax.units import money
 
 MOST_GPUS_A_HOST = 16
 """No rentable host holds more GPUs (AWS p2.16xlarge, HGX-2); more in one offer are several hosts."""
@@ -148,6 +149,31 @@ def gpu_named(name: str, place: str = "", error: type[WiretaxError] = BadInput) 
 def age_days(offer: Offer, today: date) -> int | None:
     """How old its price is; None where nobody wrote down when it was seen."""
     return None if offer.seen is None else (today - offer.seen).days
+
+
+def told_apart(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """The offers, those of one name by their provider too, or else by their price, so that a table's rows cannot be confused.
+
+    Args:
+        offers: of all files and lists together.
+    """
+    groups: dict[tuple[str, str, int], list[Offer]] = {}
+    for offer in offers:
+        groups.setdefault((offer.name, offer.billing, offer.num_gpus), []).append(offer)
+
+    def named(offer: Offer) -> Offer:
+        alike = groups[offer.name, offer.billing, offer.num_gpus]
+        if len(alike) == 1:
+            return offer
+        providers = [one.provider for one in alike]
+        if all(providers) and len(set(providers)) == len(alike):
+            return replace(offer, name=f"{offer.name}, {offer.provider}")
+        price = f"{money(offer.price, offer.currency)}{'' if offer.per == 'box_hour' else ' a GPU'}"
+        cards = {one.gpu.name if one.gpu else "" for one in alike}
+        more = [offer.provider, offer.gpu.name if offer.gpu and len(cards) > 1 else ""]
+        return replace(offer, name=", ".join([offer.name, *filter(None, more), price]))
+
+    return tuple(named(offer) for offer in offers)
 
 
 def _given(row: Row) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 
 from plans import TODAY, offer
 from wiretax.errors import BadInput, UsageError
-from wiretax.plan.offers import Row, age_days, gpu_named, read_offers
+from wiretax.plan.offers import Row, age_days, gpu_named, read_offers, told_apart
 
 GOOD = {"gpu": "RTX 4090", "num_gpus": 4, "price": 0.4, "currency": "EUR"}
 
@@ -161,3 +161,28 @@ def test_several_hosts_are_used_whole():
 def test_a_price_has_an_age_where_somebody_wrote_down_when_it_was_seen():
     assert age_days(offer(seen=TODAY - timedelta(days=400)), TODAY) == 400
     assert age_days(offer(), TODAY) is None
+
+
+def test_offers_of_one_name_are_told_apart_by_provider_else_by_price_and_others_are_left_alone():
+    box = {**without("price"), "name": "box", "box_price": 1.6}
+    found = told_apart(
+        read(
+            {**box, "provider": "north"},
+            {**box, "provider": "south", "box_price": 1.4},
+            {**box, "num_gpus": 2},
+            {**box, "name": "twice", "box_price": 0.5},
+            {**box, "name": "twice", "box_price": 0.7, "gpu": "RTX 3090"},
+            {**GOOD, "name": "each"},
+            {**GOOD, "name": "each", "price": 0.5},
+        )
+    )
+
+    assert [one.name for one in found] == [
+        "box, north",
+        "box, south",
+        "box",
+        "twice, RTX 4090, 0.50 EUR",
+        "twice, RTX 3090, 0.70 EUR",
+        "each, 0.40 EUR a GPU",
+        "each, 0.50 EUR a GPU",
+    ]
