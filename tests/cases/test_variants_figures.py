@@ -107,6 +107,14 @@ VARIANTS = [
     Variant("four cards", {"a": "RTX 3090 x4, all on PCIe 4.0 x16\n"}, [["needs-measurement"]], ["*"]),
     Variant("slower than what it replaced", {"a": "On a machine with 4 GPUs my DDP is 4 times slower. What could be the reason?\n"}, [[BOUND]], _P2P),
     Variant("slower than something else", {"a": "On 4 GPUs DDP is 3 times slower as your DeepSpeed numbers.\n"}, [], [BOUND]),
+    # --- slower, without a figure; what a long heading announces
+    Variant("nodes slower than one", {"a": "# Training on two GPU nodes slower than that on one node.\n"}, [[BOUND]], _P2P),
+    Variant("GPUs slower than one", {"a": "# Multi-GPU pretraining is slower, than on a single GPU\n"}, [[BOUND]], _P2P),
+    Variant("not slower", {"a": "DDP on 2 GPUs is not slower than on a single GPU.\n"}, [], [BOUND]),
+    Variant("asked whether slower", {"a": "Is DDP on 2 GPUs slower than on a single GPU for small models?\n"}, [], [BOUND]),
+    Variant("slower, with good figures", {"a": "I read that 2 GPUs are slower than a single GPU. Here: 1 GPU 100 samples/s, 2 GPUs 195 samples/s total.\n"}, [], [BOUND]),
+    Variant("announced", {"a": "The training speed of 2 nodes with total 4 A10 GPUs\uff1a\nThe training speed is about 8.68s/iter.\n\nHowever, the training speed of single node with total 2 A10 GPUs\uff1a\nThe training speed is about 2.46s/iter.\n"}, [[BOUND]], _P2P),
+    Variant("busGrind", {"a": "P2P Bandwidth Matrix (GB/s) - Unidirectional, P2P=Enabled\n   D\\D      0      1\n      0 257.84   3.32\n      1   3.32 263.90\nP2P Bandwidth Matrix (GB/s) - Unidirectional, P2P=Disabled\n   D\\D      0      1\n      0 257.84   9.1\n      1   9.1 263.90\n"}, [["p2p-slower-than-staged", "p2p-through-cpu-slow"]], ["healthy"]),
     # --- thousands set apart by blanks
     Variant("blanks behind a colon", {"a": "1 GPU: 12 345 tok/s\n2 GPUs: 14 100 tok/s\n"}, [[BOUND]], _P2P),
     Variant("blanks in a sentence", {"a": "throughput 12 345 tok/s on 1 GPU, 24 100 tok/s on 2 GPUs\n"}, [], ["*"]),

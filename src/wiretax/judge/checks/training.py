@@ -374,7 +374,10 @@ def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[S
     good = [s for s in timings.scalings(run) if not s.units_flip and s.best >= POOR and s.metric == "run_time"]
     if sharded or tensor:
         grown = [o for o in grown if o.kind != "training.change"]
+    told = seen.of(run, "training.told_slower")
     if not poor and not slower and (not grown or good):
+        if told and not good and not timings.scalings(run):
+            yield _told_slower(told)
         return
     worst = min(poor, key=lambda scaling: scaling.best) if poor else None
     lines = (*(o for s in sorted(poor, key=lambda s: s.best)[:3] for o in (s.base, s.entry)), *slower, *grown)
@@ -404,6 +407,20 @@ def _bound(run: Run, poor: list[Scaling], sharded: list[Scaling], tensor: list[S
             else "Use DDP, not DataParallel; for small models one GPU may be the better deal. What the wire itself does: `wiretax check`."
         ),
         confirm="NCCL_DEBUG=INFO torchrun --nnodes=2 ... 2>&1 | grep 'NET/'" if worst is not None and worst.hosts else "wiretax check",
+    )
+
+
+def _told_slower(told: tuple[Observation, ...]) -> Finding:
+    """Believed, since it is what people ask about, and to be measured, since only a figure says what each GPU did."""
+    return Finding(
+        code="communication-bound",
+        severity="warning",
+        confidence="likely",
+        title="Several GPUs are slower than one, says the text, without figures: they probably wait for each other",
+        evidence=seen.lines(told, 2),
+        effect="Each step waits for the slowest exchange.",
+        remedy=_ACCUMULATE + "Compare samples a second of all GPUs together, not steps; what the wire itself does: `wiretax check`.",
+        confirm="wiretax check",
     )
 
 

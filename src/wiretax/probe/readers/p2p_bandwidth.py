@@ -45,6 +45,11 @@ _TITLE = re.compile(
     r"(?:(?P<direction>Uni|Bi)directional )?P2P=(?P<peer>Enabled|Disabled) (?P<what>Bandwidth|Latency)"
     r" (?:\(P2P (?P<method>Writes|Reads)\) )?Matrix \((?P<unit>[^()]{1,20})\)"
 )
+_OLD_TITLE = re.compile(
+    r"P2P (?P<what>Bandwidth|Latency) Matrix (?P<unit>\([^()]{1,20}\)) - (?P<direction>(?:(?:Uni|Bi)directional(?=,))?)(?:, )?"
+    r"(?P<peer>P2P=(?:En|Dis)abled)"
+)
+"""As the busGrind sample prints it."""
 _CONNECTIVITY = re.compile(r"P2P Connectivity Matrix")
 _HEADER = re.compile(r"\s*(?:D\\D|GPU|CPU)((?:\s{1,12}\d{1,3}){1,128})\s*$")
 _CELLS = re.compile(r"\s*(\d{1,3})((?:\s{1,20}-?[\w./+-]{1,16}){1,128})\s*$")
@@ -122,7 +127,7 @@ def _heading(position: int, line: Line, seen: _Found, titles: list[tuple[int, re
         seen.access[source, target] = match["can"] == "Yes"
         for index, name in ((source, match["first"]), (target, match["second"])):
             seen.gpus.setdefault(index, Gpu(index=index, cuda_ordinal=index, name=name.strip().removeprefix("> ")))
-    elif match := _TITLE.search(text):
+    elif match := _TITLE.search(_OLD_TITLE.sub(r"\g<direction> \g<peer> \g<what> Matrix \g<unit>", text)):
         titles.append((position, match))
     elif not _HARMLESS.search(text):
         return

@@ -14,6 +14,7 @@ where not said; and ``num_hosts`` where machines are counted):
     ``training.change``: ``what`` (a phase, a dimension such as ``steps_per_second``, or ``run_time``), ``before``, ``after`` (in the unit
     that ``what`` names, seconds for phases and run times), ``unit``.
     ``training.data_wait``: ``step_seconds``, ``data_seconds``, ``fraction``.
+    ``training.told_slower``: several GPUs or hosts are slower than one, without figures.
     ``training.ratio``: ``factor``, ``direction`` (``slower``, ``faster``), ``base_gpus``.
     ``training.speedup``: ``factor`` of several GPUs over one, as the text works it out.
     ``training.utilization``: ``pattern`` (``saw-tooth``, ``low``, None), ``low_fraction``, ``high_fraction``, ``all_gpus``.
@@ -65,7 +66,7 @@ _NOT_PROSE = re.compile(
 _FIGURE = re.compile(
     r"\d\s?(?:[iI]t|[iI]ter|s|S|ms|us|h|H|min|m\d|d|[sS]tep|tok|Tok|[kK]\s?tok|im|TFLOP|PFLOP|GB|Gb|MB|Gi|"
     r"Mi|TB|fps|TPS|tps|wps|[kKM] (?:wps|tps)|EUR|USD|[xX\u00d7%]|exam|seq|sent|fram|batch)|"
-    r"[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|per second|times slower|times faster|as slow|on (?:one|two|four|eight|\d)|[sS]econds"
+    r"[\u20ac$\u00a3]\s?\d|/s|\d:\d\d|per second|times faster|slower|as slow|on (?:one|two|four|eight|\d)|[sS]econds"
 )
 _WORDS = ("saw-tooth", "sawtooth", "util", "idle", "workers", "ssd", "hdd", "dataloader", "data loader", "pin_memory")
 _PREDICTED = re.compile(
@@ -82,6 +83,19 @@ _RATIO = re.compile(
 )
 _SPOKEN = {"twice": 2.0, "two": 2.0, "three": 3.0, "four": 4.0}
 _THAN_ONE = re.compile(r"(?:than|to|as)\b.{0,40}?\b(?:single|one|1)[- ]?(?:GPU|card)", re.IGNORECASE)
+_MANY = (
+    r"(?:multi(?:ple)?[- ]?(?:GPU|node)s?|(?:two|three|four|eight|\d{1,3}) ?(?:x )?(?:GPUs?|cards?|(?:GPU )?nodes?|machines?)"
+    r"|DDP|FSDP|DataParallel)"
+)
+_SLOWER = re.compile(
+    rf"\b{_MANY}\b[^.;]{{0,80}}?\bslower,? (?:than|compared (?:to|with))\b[^.;]{{0,40}}?"
+    r"\b(?:single|one|1)[- ]?(?:(?:GPU )?node|GPU|card|machine|server)\b",
+    re.IGNORECASE,
+)
+"""Somebody says so and gives no figure."""
+_NO_CLAIM = re.compile(
+    r"\b(?:not|no|never|isn't|aren't|wasn't|if|whether|may|might|could|should|would)\b|^\W{0,4}(?:is|are|does|can)\b", re.IGNORECASE
+)
 _SEVERAL = re.compile(r"\b(?:DDP|FSDP|DataParallel|multi-?GPU|distributed)\b", re.IGNORECASE)
 _COMPARED = re.compile(r"\b(?:than|as|compared|versus|vs)\b", re.IGNORECASE)
 _SPEEDUP = re.compile(r"\b(?:speed-?ups?|scale-?ups?|scaling)\b", re.IGNORECASE)
@@ -105,6 +119,7 @@ _BATCH = re.compile(r"\(?((?:global|total|effective)[- ]batch[^,;|)]{0,40})\)?",
 _TRAINING = re.compile(r"train|step|throughput|speed|GPU|rate|epoch", re.IGNORECASE)
 _COMMANDS = ("torchrun", "accelerate", "deepspeed", "python", "mpirun", "srun", "vllm")
 _COMMAND = re.compile(r"(?:^|[\s$#])(?:torchrun|accelerate launch|deepspeed|python3?|mpirun|srun|vllm serve)\s\S")
+_ANNOUNCES = (":", "\uff1a")
 _MOST_FIGURES = 40
 """A line with more is data, not a sentence."""
 _NO_STEP = 3600.0
@@ -129,7 +144,7 @@ def _piece(source: str, stream: Stream) -> Piece | None:
         if not may_be_prose(text):
             continue
         figures = _FIGURE.search(text) is not None or mentions(text.lower(), _WORDS)
-        heading_like = (len(text) <= 80 and may_count(text)) or mentions(text, _COMMANDS)
+        heading_like = (len(text) <= (120 if text.rstrip().endswith(_ANNOUNCES) else 80) and may_count(text)) or mentions(text, _COMMANDS)
         if not (figures or heading_like) or _NOT_PROSE.search(text) or _is_table(text):
             continue
         num_sentences += 1
@@ -152,18 +167,19 @@ def _piece(source: str, stream: Stream) -> Piece | None:
 def _heading(text: str) -> Context | None:
     """What a line without a figure says of the lines below it: "2 GPUs:", "### FSDP", or the command that was run."""
     is_command = len(text) < 1000 and _COMMAND.search(text) is not None
-    if not is_command and len(text) > 80:
+    announces = text.rstrip().endswith(_ANNOUNCES)
+    if not is_command and len(text) > (120 if announces else 80):
         return None
     tokens = words(text)
     others = [word for word in tokens if word.kind == "word"]
     if any(word.kind == "quantity" for word in tokens):
         return None
-    if not is_command and (len(others) > 3 or any(word.kind in ("number", "phase") for word in tokens)):
+    if not is_command and (len(others) > (14 if announces else 3) or any(word.kind in ("number", "phase") for word in tokens)):
         return None
     found = context_of(tokens)
     if found.num_gpus is None and found.strategy is None:
         return Context() if is_command else None
-    return Context(num_gpus=found.num_gpus, strategy=found.strategy, wire=found.wire)
+    return Context(num_gpus=found.num_gpus, num_hosts=found.num_hosts, strategy=found.strategy, wire=found.wire)
 
 
 def _is_table(text: str) -> bool:
@@ -428,6 +444,9 @@ class _Line:
                 direction="faster" if (ratio.group(2) or ratio.group(4)).lower() == "faster" else "slower",
                 base_gpus=base,
             )
+        slower = _SLOWER.search(text)
+        if slower and not ratio and not _NO_CLAIM.search(text, 0, slower.end()):
+            self._add("training.told_slower", Context())
         if _SPEEDUP.search(text):
             counts = [int(word.value or 0) for word in words(text) if word.kind == "count"]
             if len(set(counts)) == 2 and 1 in counts:
