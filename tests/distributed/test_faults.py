@@ -22,6 +22,8 @@ from wiretax.model.reading import REASON_NOT_RECORDED
 pytestmark = pytest.mark.ranks
 
 SHORT = ("--quick", "--budget", "10s", "--json")
+PATIENT = ("--quick", "--budget", "20s", "--json")
+"""Where ranks have to have started and measured: importing torch alone takes a busy machine half of ten seconds."""
 
 
 def may_unshare():
@@ -61,7 +63,7 @@ def assert_sound(document, stderr):
     ],
 )
 def test_an_engine_that_dies_or_stops_is_not_taken_for_a_rank(tmp_path, number, kind, words):
-    check = Check(tmp_path, *SHORT)
+    check = Check(tmp_path, *PATIENT)
     check.wait_for(measuring_gloo(check))
     os.kill(check.engine().pid, number)
     code, document, stderr, took = check.end()
@@ -70,7 +72,7 @@ def test_an_engine_that_dies_or_stops_is_not_taken_for_a_rank(tmp_path, number, 
     assert incident["rank"] is None
     assert words in incident["detail"] and words in document["outcome"]["reason"]
     assert document["measurements"]["compute"]
-    assert took <= 10 + 3 + 3
+    assert took <= 20 + 3 + 3
     assert_sound(document, stderr)
 
 
@@ -103,7 +105,7 @@ def test_a_rank_that_stops_while_it_starts_is_named(tmp_path):
 
 @pytest.mark.parametrize("moment", ["engine", "measuring"])
 def test_nothing_survives_a_killed_parent(tmp_path, moment):
-    check = Check(tmp_path, *SHORT, environment={"TMPDIR": str(tmp_path)})  # its folder is left for the next launch to sweep
+    check = Check(tmp_path, *PATIENT, environment={"TMPDIR": str(tmp_path)})  # its folder is left for the next launch to sweep
     check.wait_for(check.engine if moment == "engine" else measuring_gloo(check))
     check.process.kill()
     check.process.communicate(timeout=20)
@@ -128,7 +130,7 @@ def test_the_asker_of_a_hung_driver_does_not_survive_a_killed_parent(tmp_path, f
 
 
 def test_an_impatient_user_still_gets_what_was_measured(tmp_path):
-    check = Check(tmp_path, *SHORT)
+    check = Check(tmp_path, *PATIENT)
     check.wait_for(measuring_gloo(check))
     while check.process.poll() is None:
         os.kill(check.process.pid, signal.SIGINT)
@@ -143,7 +145,7 @@ def test_an_impatient_user_still_gets_what_was_measured(tmp_path):
 
 
 def test_a_schedulers_time_limit_does_the_same_as_ctrl_c(tmp_path):
-    check = Check(tmp_path, *SHORT)
+    check = Check(tmp_path, *PATIENT)
     check.wait_for(measuring_gloo(check))
     check.process.terminate()
     code, document, stderr, _ = check.end()
@@ -229,12 +231,12 @@ def test_a_hostile_environment_changes_nothing(tmp_path, hostile_folder):
         "PYTHONCOERCECLOCALE": "0",
     }
     wrap = (sys.executable, "-I", "-c", IGNORING_CHILDREN)
-    check = Check(tmp_path / "home", *SHORT, environment=environment, cwd=hostile_folder, wrap=wrap)
+    check = Check(tmp_path / "home", *PATIENT, environment=environment, cwd=hostile_folder, wrap=wrap)
     code, document, stderr, took = check.end()
     assert code == 0, stderr
     assert {series["world_size"] for series in document["measurements"]["collectives"]} == {2}
     assert document["machine"]["software"]["nccl_environment"]["NCCL_DEBUG"] == "\N{REPLACEMENT CHARACTER}" * 2
-    assert took <= 10 + 3
+    assert took <= 20 + 3
     assert_sound(document, stderr)
 
 
@@ -248,7 +250,7 @@ os.execv(sys.argv[1], [sys.argv[1], "-P", *sys.argv[2:]])
 @namespaces
 def test_a_host_whose_name_and_shared_memory_do_not_work_is_measured_all_the_same(tmp_path):
     script = "hostname no-such-host.invalid; mount -t tmpfs -o ro,mode=000 none /dev/shm"
-    code, document, stderr, _ = Check(tmp_path, *SHORT, wrap=inside(script, "--mount", "--uts")).end()
+    code, document, stderr, _ = Check(tmp_path, *PATIENT, wrap=inside(script, "--mount", "--uts")).end()
     assert code == 0, stderr
     assert document["machine"]["hostname"] == "no-such-host.invalid"
     assert document["measurements"]["collectives"]
@@ -277,7 +279,7 @@ def test_what_stops_every_rank_is_said_at_once(tmp_path, script, flags, words):
 @namespaces
 def test_a_disk_that_gets_full_while_measuring_is_named_as_the_cause(tmp_path):
     script = "mount -t tmpfs -o size=8m none /mnt; export TMPDIR=/mnt"
-    check = Check(tmp_path, *SHORT, wrap=inside(script, "--mount"))
+    check = Check(tmp_path, *PATIENT, wrap=inside(script, "--mount"))
 
     def measuring():
         root = Path(f"/proc/{check.process.pid}/root/mnt")
@@ -308,14 +310,14 @@ def test_a_working_folder_that_is_gone_is_no_obstacle(tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()
     wrap = ("bash", "-c", 'rmdir "$PWD" && exec "$@"', "bash")
-    code, document, stderr, _ = Check(tmp_path / "home", *SHORT, cwd=folder, wrap=wrap).end()
+    code, document, stderr, _ = Check(tmp_path / "home", *PATIENT, cwd=folder, wrap=wrap).end()
     assert code == 0, stderr
     assert document["measurements"]["collectives"]
     assert_sound(document, stderr)
 
 
 def test_two_checks_at_once_do_not_meet(tmp_path):
-    both = [Check(tmp_path / name, *SHORT) for name in ("one", "two")]
+    both = [Check(tmp_path / name, *PATIENT) for name in ("one", "two")]
     ended = [check.end() for check in both]
     assert [code for code, *_ in ended] == [0, 0]
     assert len({document["run_id"] for _, document, *_ in ended}) == 2
