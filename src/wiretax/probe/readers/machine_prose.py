@@ -327,6 +327,7 @@ def _clauses(line: Line, notes: pasted.Notes, above: str, *, near: bool) -> Iter
 def _told(line: Line, notes: pasted.Notes) -> None:
     """Notes what the whole line says of the machine: cards, lanes, peer access, clouds."""
     text = line.text
+    low = text.lower()
     for count, name in _COUNTED.findall(text):
         notes.add(line.number, "gpu.mention", count=int(count), name=" ".join(name.split()))
     if _NO_PEER_BUILD.search(text) and _outcome(text) == "ok":
@@ -340,12 +341,12 @@ def _told(line: Line, notes: pasted.Notes) -> None:
     if (refusal or _NO_ACCESS.search(text)) and not _IF.search(text):
         quoted = _REASON.search(refusal.group()) if refusal else None
         notes.add(line.number, "peer.told", access=False, reason=_REASONS[quoted.group()[0].lower()] if quoted else None)
-    slower = _P2P_SLOWER.search(text)
+    slower = _P2P_SLOWER.search(text) if mentions(low, ("slower", "faster")) else None
     if slower and not _asked_or_advised(text, slower):
         notes.add(line.number, "p2p.told_slower")
     if _NO_GDR.search(text) and not _IF.search(text):
         notes.add(line.number, "gdr.told", enabled=False)
-    for sentence in _SENTENCE.split(text):
+    for sentence in _SENTENCE.split(text) if mentions(low, ("shm", "ipc", "shared memory")) else ():
         more = _MORE_SHM.search(sentence)
         if more and _outcome(sentence) == "ok" and not _asked_or_advised(sentence, more):
             notes.add(line.number, "shm.cured")

@@ -444,7 +444,7 @@ class _Line:
                 direction="faster" if (ratio.group(2) or ratio.group(4)).lower() == "faster" else "slower",
                 base_gpus=base,
             )
-        slower = _SLOWER.search(text)
+        slower = _SLOWER.search(text) if "slower" in text else None
         if slower and not ratio and not _NO_CLAIM.search(text, 0, slower.end()):
             self._add("training.told_slower", Context())
         if _SPEEDUP.search(text):
