@@ -145,7 +145,7 @@ CASES = (
     Case(name="llama1.1b", batch=8, precision="bf16"),
     Case(name="qwen0.5b", batch=8, precision="bf16"),
     Case(name="gpt2-medium", batch=8, precision="mixed", held_out=True),
-    Case(name="pythia410m", batch=8, precision="bf16", held_out=True),
+    Case(name="pythia410m", batch=8, precision="bf16"),
     Case(name="bert-base", batch=32, precision="mixed", held_out=True),
     Case(name="qwen3-0.6b", batch=8, precision="bf16", held_out=True),
     Case(name="qwen3-0.6b", batch=16, precision="mixed", checkpointing=True, held_out=True),

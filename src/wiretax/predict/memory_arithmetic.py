@@ -102,6 +102,8 @@ def activation_bytes(
     stream = 4 if mixed else size  # of what the norms read
     reads = (1, 1) if not mixed or shape.fused_products else (3, 2 if shape.gated_mlp else 1)
     attention = reads[0] * size * hidden + size * (query + 2 * kept_keys) + size * query
+    if shape.fused_products and not shape.max_positions:
+        attention += size * (query + key_value)  # rotated queries and keys beside the product, of which the values are a part
     inside_mlp = (4 if shape.gated_mlp else 2) * size * shape.mlp_size
     if shape.gelu_written_out:
         inside_mlp += 3 * stream * shape.mlp_size

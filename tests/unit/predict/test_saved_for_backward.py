@@ -73,6 +73,7 @@ def test_each_layer_keeps_what_is_counted(name, shape, precision, checkpointing)
         ({"gelu_written_out": True}, 3 * 2 * 1024),
         ({"norm_kept_bytes": 4}, 2 * 4 * 256),
         ({"qk_norm": True}, 2 * 2 * 256),
+        ({"max_positions": 0}, 2 * 2 * 256),  # rotary positions behind one product
     ],
 )
 def test_what_the_usual_code_keeps_beside_comes_on_top(changes, more):
