@@ -6,6 +6,6 @@ import contextlib
 
 
 def before_forks() -> None:
-    """Imports it; a torch without it needs none."""
-    with contextlib.suppress(ImportError):
+    """Imports it; where that fails, for whatever reason, the stage that needs it says so."""
+    with contextlib.suppress(Exception):
         import torch._dynamo  # noqa: F401
